@@ -1,0 +1,1 @@
+"""Nouns and errors. Imports numpy at most."""
