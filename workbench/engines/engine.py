@@ -23,7 +23,10 @@ class Engine:
     JSON, from the running worker) into Evidence; it must not look at the recipe except to
     say what is unmet. `serves_with_torch` says whether a worker that has imported torch may
     serve it; an engine that says no is served by a fresh interpreter without torch.
-    `serving` names the distributions that the exported script needs.
+    `serving` names the distributions that the exported script needs; `modules` what a
+    serving worker imports first, so that an import is no part of load time or memory.
+    `compiles` says that the first call after a load compiles, so that the builder makes it
+    once with an empty cache (the cold compile) before a server makes it with a full one.
     """
 
     name: str
@@ -38,6 +41,8 @@ class Engine:
     serves_with_torch: bool
     builds_with_torch: bool
     serving: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    compiles: bool = False
 
 
 _ENGINES: dict[str, Engine] = {}
