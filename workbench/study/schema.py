@@ -1,0 +1,105 @@
+"""The tables of a study's database, and how a file is known to be one of ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from workbench.core.errors import SchemaTooNewError, StudyError
+
+VERSION = 1
+
+TABLES = {
+    "meta": "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "variants": """
+        CREATE TABLE variants (
+            number INTEGER PRIMARY KEY,
+            role TEXT NOT NULL,
+            recipe TEXT NOT NULL,
+            state TEXT NOT NULL,
+            stage TEXT NOT NULL,
+            options TEXT NOT NULL,
+            submitted_s REAL,
+            finished_s REAL,
+            artifact TEXT,
+            artifact_cached INTEGER,
+            size_bytes INTEGER,
+            items_per_call INTEGER,
+            started_cold INTEGER,
+            first_ratio REAL,
+            device TEXT,
+            evidence TEXT,
+            cold_start TEXT,
+            memory TEXT,
+            energy TEXT,
+            quality TEXT,
+            failure TEXT,
+            versions TEXT,
+            notes TEXT NOT NULL
+        )""",
+    "visits": """
+        CREATE TABLE visits (
+            variant INTEGER NOT NULL REFERENCES variants (number) ON DELETE CASCADE,
+            number INTEGER NOT NULL,
+            started_s REAL NOT NULL,
+            host_load REAL,
+            PRIMARY KEY (variant, number)
+        ) WITHOUT ROWID""",
+    "rounds": """
+        CREATE TABLE rounds (
+            variant INTEGER NOT NULL,
+            visit INTEGER NOT NULL,
+            pair INTEGER NOT NULL,
+            side TEXT NOT NULL,
+            ran_first INTEGER NOT NULL,
+            num_calls INTEGER NOT NULL,
+            num_items INTEGER NOT NULL,
+            wall_s REAL NOT NULL,
+            cpu_s REAL,
+            num_switches INTEGER,
+            event_s REAL,
+            sm_clock_mhz REAL,
+            throttled TEXT,
+            calls_s BLOB NOT NULL,
+            PRIMARY KEY (variant, visit, pair, side),
+            FOREIGN KEY (variant, visit) REFERENCES visits (variant, number) ON DELETE CASCADE
+        )""",
+}
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make the tables and note their version, in the caller's transaction."""
+    for sql in TABLES.values():
+        connection.execute(" ".join(sql.split()))
+    connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(VERSION),))
+
+
+def verify(connection: sqlite3.Connection, path: Path) -> None:
+    """Make sure that the file holds our tables as we made them, and nothing else.
+
+    A stranger's file may carry views, triggers or generated columns that run when it is
+    read; only the very text of our own tables is accepted. Raises StudyError, and
+    SchemaTooNewError with both versions where a later workbench wrote it.
+    """
+    found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    # SQLite's own indexes of our keys have no text.
+    tables = {name: " ".join(sql.split()) for _, name, sql in found if sql is not None}
+    if tables.get("meta") == " ".join(TABLES["meta"].split()):
+        version = _version(connection, path)
+        if version > VERSION:
+            raise SchemaTooNewError(
+                f"{path} was written with schema {version}; this workbench reads up to schema "
+                f"{VERSION}. Upgrade accel-workbench to open it."
+            )
+    if tables != {name: " ".join(sql.split()) for name, sql in TABLES.items()}:
+        raise StudyError(
+            f"{path} is not a study's database: its tables are not the ones a workbench makes. "
+            "Name a folder that `workbench run` or `Study` made."
+        )
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    if row is None or not str(row[0]).isdecimal():
+        raise StudyError(f"{path} does not say which schema it was written with.")
+    return int(row[0])
