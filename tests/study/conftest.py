@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import filled
 import pytest
 
+from tests.study import filled
 from workbench.study.store import Store
 
 

@@ -9,10 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
-import filled
 import numpy as np
 import pytest
 
+from tests.study import filled
 from workbench.core.errors import SchemaTooNewError, StudyError
 from workbench.core.measurement import Quality
 from workbench.core.model import Model
@@ -265,9 +265,10 @@ def test_a_killed_writer_loses_nothing_it_reported(empty: Store) -> None:
     script = """
 import sys
 sys.path[:0] = [sys.argv[2], sys.argv[3]]
-import filled
+
 from workbench.core.recipe import Recipe
 from workbench.core.variant import RunOptions
+from tests.study import filled
 from workbench.study.store import Store
 store = Store(sys.argv[1])
 done = store.add_variant(Recipe(), "baseline", RunOptions())
@@ -279,9 +280,9 @@ for visit in filled.visits(1.2, num_visits=200):
     store.add_visit(row.number, visit)
     print(visit.number, flush=True)
 """
-    here = Path(__file__).parent
+    root = Path(__file__).parents[2]
     process = subprocess.Popen(
-        [sys.executable, "-c", script, str(empty.folder), str(here), str(here.parents[1])],
+        [sys.executable, "-c", script, str(empty.folder), str(root)],
         stdout=subprocess.PIPE,
         text=True,
     )
