@@ -1,0 +1,58 @@
+# For clones: every target sets up .venv itself, and that is quick the second time.
+
+PYTHON ?= python3
+PYTHON312 ?= python3.12
+VENV ?= .venv
+EXTRAS ?= all,dev
+
+# The stamp changes with what is installed, not with the clock: a fresh checkout of the same
+# files, or a branch and back, installs nothing again.
+KEY := $(shell cat pyproject.toml constraints.txt Makefile | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/.set-up-$(KEY)
+BIN := $(VENV)/bin
+
+.PHONY: help install demo lab check test test-3.12 clean
+
+help:
+	@echo "make demo      build and compare variants of a bundled model, with a report"
+	@echo "make test      every test"
+	@echo "make lab       JupyterLab on a welcome notebook"
+	@echo "make check     formatter, linter, types, import contracts and the quick tests"
+	@echo "make install   the set-up alone, into $(VENV)"
+	@echo "make test-3.12 every test on Python 3.12"
+
+install: $(STAMP)
+
+# torch goes first and alone: its builds differ by index, and the one that pip finds here is
+# the one that everything else has to fit.
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is older than Python 3.11: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "Setting up $(VENV): some minutes, once."
+	@$(PYTHON) -m venv $(VENV)
+	@rm -f $(VENV)/.set-up-*
+	@$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+demo: install
+	$(BIN)/python -m benchmarks.demo
+
+lab: install
+	$(BIN)/jupyter lab notebooks/welcome.ipynb
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not slow and not device"
+
+test: install
+	$(BIN)/python -m pytest
+
+test-3.12:
+	$(MAKE) test PYTHON=$(PYTHON312) VENV=.venv-3.12
+
+clean:
+	rm -rf .venv .venv-3.12 .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
