@@ -264,8 +264,7 @@ def test_a_killed_writer_loses_nothing_it_reported(empty: Store) -> None:
     empty.close()
     script = """
 import sys
-sys.path[:0] = [sys.argv[2], sys.argv[3]]
-
+sys.path.insert(0, sys.argv[2])
 from workbench.core.recipe import Recipe
 from workbench.core.variant import RunOptions
 from tests.study import filled
