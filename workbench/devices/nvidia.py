@@ -60,6 +60,8 @@ def describe_gpus() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     Empty where there is no driver. Applies CUDA_VISIBLE_DEVICES.
     """
     cards, notes = _list_cards()
+    if not cards:
+        return (), ()
     chosen = visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if len(chosen) < len(cards) and "CUDA_VISIBLE_DEVICES" in os.environ:
         notes = (*notes, f"CUDA_VISIBLE_DEVICES shows {len(chosen)} of {len(cards)} cards")
@@ -128,6 +130,16 @@ def visible(cards: tuple[Card, ...], setting: str | None) -> tuple[Card, ...]:
     return tuple(chosen)
 
 
+def card_of(device_id: str) -> Card:
+    """The card behind "cuda:0". Raises LookupError, with the reason, where there is none."""
+    cards, notes = _list_cards()
+    chosen = visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    number = device_id.removeprefix("cuda:")
+    if number.isdigit() and int(number) < len(chosen):
+        return chosen[int(number)]
+    raise LookupError(notes[0] if notes else f"there is no {device_id} here")
+
+
 @contextmanager
 def nvml() -> Iterator[Any]:
     """The initialised pynvml module. Raises LookupError, with the reason, where it cannot be."""
@@ -154,8 +166,7 @@ def _list_cards() -> tuple[tuple[Card, ...], tuple[str, ...]]:
         with nvml() as lib:
             return _cards_from_nvml(lib), ()
     except LookupError as error:
-        cards = _cards_from_smi()
-        return cards, (str(error),) if cards else ()
+        return _cards_from_smi(), (str(error),)
 
 
 def _cards_from_nvml(lib: Any) -> tuple[Card, ...]:
