@@ -95,6 +95,7 @@ def test_a_number_that_is_not_finite_survives(empty: Store) -> None:
 
 def test_numbers_of_rows_go_up_and_a_visit_is_kept_once(empty: Store) -> None:
     first = empty.add_variant(Recipe(), "baseline", RunOptions())
+    assert empty.add_variant(Recipe(), "control", RunOptions()).number == 0
     second = empty.add_variant(Recipe(precision="bf16"), "variant", RunOptions())
     assert (first.number, second.number) == (1, 2)
     visit = filled.visits(1.0, num_visits=1)[0]

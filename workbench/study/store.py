@@ -95,11 +95,14 @@ class Store(StudyReader):
         self._set_meta("host", encode(host))
 
     def add_variant(self, recipe: Recipe, role: Role, options: RunOptions) -> Variant:
-        """A new row in state "queued"; its number is one more than the highest."""
+        """A new row in state "queued"; its number is one more than the highest.
+
+        The control, which no table shows, is number 0.
+        """
         with self._writing() as db:
             highest = db.execute("SELECT coalesce(max(number), 0) FROM variants").fetchone()[0]
             variant = Variant(
-                number=highest + 1,
+                number=0 if role == "control" else highest + 1,
                 role=role,
                 recipe=recipe,
                 state="queued",

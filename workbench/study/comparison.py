@@ -1,0 +1,314 @@
+"""A baseline and others, as plain records: what tables, plots and documents are made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from workbench.core.decision import Decision
+from workbench.core.device import Host
+from workbench.core.errors import StudyError
+from workbench.core.measurement import ColdStart, Visit
+from workbench.core.model import Model, PreparedModel
+from workbench.core.variant import Variant
+from workbench.measure.statistics import Latency, summarise_calls
+from workbench.measure.verdict import decide
+from workbench.study.indirect import against
+from workbench.study.reader import StudyReader
+
+Goal = Literal["time-per-item", "latency", "throughput"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its 95 % interval; the bounds are None while visits are too few."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def inverse(self) -> Estimate:
+        """One over it: items a second from seconds an item."""
+        return Estimate(
+            value=1 / self.value,
+            low=None if self.high is None else 1 / self.high,
+            high=None if self.low is None else 1 / self.low,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One variant in a comparison.
+
+    `decision` is about time per item and is None where nothing was measured; `call` is the
+    latency of a call, `item_s` seconds an item and `throughput` items a second of one
+    stream. `baseline_batch` is the batch of the baseline's calls where it differs from this
+    row's, else None. `break_even_calls` is how many calls pay for what this row costs more
+    than the baseline before its first answer; None where it never does or is not known, and
+    `break_even` says which.
+    """
+
+    variant: Variant
+    is_baseline: bool
+    decision: Decision | None = None
+    call: Latency | None = None
+    item_s: Estimate | None = None
+    baseline_batch: int | None = None
+    one_off_s: float | None = None
+    break_even_calls: int | None = None
+    break_even: str = ""
+    host_load: float | None = None
+
+    @property
+    def number(self) -> int:
+        """The row's number in the study."""
+        return self.variant.number
+
+    @property
+    def throughput(self) -> Estimate | None:
+        """Items a second, of one stream."""
+        return None if self.item_s is None else self.item_s.inverse
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """What the recipe asked for and did not get."""
+        return () if self.variant.evidence is None else self.variant.evidence.unmet
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict in words; of another batch size it says that it is per item."""
+        if self.is_baseline:
+            return "baseline"
+        if self.decision is None:
+            return ""
+        text = self.decision.text
+        if self.decision.provisional and "provisional" not in text and self.decision.ratio:
+            text = f"provisional: {text}"
+        if self.baseline_batch is not None and self.decision.ratio is not None:
+            items = self.variant.items_per_call
+            return f"{text} per item, batch {items} vs {self.baseline_batch}"
+        return text
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the row may stand in an order of speed: it answered, and finitely."""
+        quality = self.variant.quality
+        wrong = quality is not None and quality.status in ("not_finite", "mismatch")
+        return self.decision is not None and self.decision.ratio is not None and not wrong
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A baseline and the other rows of a study, ordered by `goal`.
+
+    `control` is the baseline measured against itself; its `decision.floor` is what the
+    machine's own noise can fake. Failed rows stand last, in the order of their numbers.
+    """
+
+    study: str
+    model: Model
+    prepared: PreparedModel | None
+    host: Host | None
+    goal: Goal
+    latency_limit_s: float | None
+    baseline: Row
+    rows: tuple[Row, ...]
+    control: Row | None
+    created_s: float | None = None
+    workbench: str | None = None
+
+    @property
+    def floor(self) -> float | None:
+        """The control's floor as a log ratio, or None before it is known."""
+        floors = [r.decision.floor for r in self.rows if r.decision and r.decision.floor]
+        return max(floors, default=None)
+
+    def row(self, number: int) -> Row:
+        """The row of that number. Raises StudyError where there is none."""
+        for row in (self.baseline, *self.rows):
+            if row.number == number:
+                return row
+        raise StudyError(f"the study {self.study} has no variant {number} to compare.")
+
+    def __rich__(self) -> object:
+        from workbench.study.terminal import comparison_table
+
+        return comparison_table(self)
+
+    def __str__(self) -> str:
+        from workbench.study.terminal import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from workbench.study.notebook import comparison_html
+
+        return comparison_html(self)
+
+
+def compare(
+    reader: StudyReader,
+    *,
+    baseline: int = 1,
+    goal: Goal = "time-per-item",
+    latency_limit_s: float | None = None,
+) -> Comparison:
+    """What a study says about its variants, against one of them.
+
+    Every row was measured against row 1; against another baseline the ratios are combined
+    through it, which widens their intervals. Raises StudyError where the baseline is no row
+    or the goal does not exist.
+    """
+    if goal not in get_args(Goal):
+        raise StudyError(f"there is no goal {goal!r}; there are {', '.join(get_args(Goal))}.")
+    variants = {v.number: v for v in reader.variants()}
+    shown = {n: v for n, v in variants.items() if v.role != "control"}
+    if baseline not in shown:
+        known = ", ".join(map(str, shown)) or "none yet; run something first"
+        raise StudyError(
+            f"the study {reader.folder} has no variant {baseline} to compare with; "
+            f"its variants are {known}."
+        )
+    visits = {number: reader.visits(number) for number in variants}
+    control = next((v for v in variants.values() if v.role == "control"), None)
+    control_visits = visits[control.number] if control else []
+    decisions = {
+        n: decide(visits[n], control_visits, v.options.threshold)
+        for n, v in variants.items()
+        if visits[n]
+    }
+    root = next((n for n, v in variants.items() if v.role == "baseline"), None)
+    base_rounds = [v for n in variants for v in visits[n]]
+    made = {}
+    for number, variant in variants.items():
+        if number == root:
+            call, item_s = _summaries(base_rounds, "baseline")
+        else:
+            call, item_s = _summaries(visits[number], "variant")
+        decision = decisions.get(number)
+        if number == baseline:
+            decision = None
+        elif baseline != root:
+            decision = against(
+                decision, decisions.get(baseline), is_root=number == root, options=variant.options
+            )
+        made[number] = (variant, decision, call, item_s, _load(visits[number]))
+    return _assemble(reader, made, baseline, control, goal, latency_limit_s)
+
+
+_Made = tuple[Variant, Decision | None, Latency | None, Estimate | None, float | None]
+
+
+def _assemble(
+    reader: StudyReader,
+    made: dict[int, _Made],
+    baseline: int,
+    control: Variant | None,
+    goal: Goal,
+    latency_limit_s: float | None,
+) -> Comparison:
+    base = made[baseline]
+    rows = {}
+    for number, (variant, decision, call, item_s, load) in made.items():
+        calls, words = _break_even(variant, decision, item_s, base[0].cold_start, base[3])
+        ours, theirs = variant.items_per_call, base[0].items_per_call
+        rows[number] = Row(
+            variant=variant,
+            is_baseline=number == baseline,
+            decision=decision,
+            call=call,
+            item_s=item_s,
+            baseline_batch=theirs if ours and theirs and ours != theirs else None,
+            one_off_s=one_off_s(variant.cold_start),
+            break_even_calls=calls,
+            break_even=words,
+            host_load=load,
+        )
+    others = [
+        row for row in rows.values() if not row.is_baseline and row.variant.role != "control"
+    ]
+    return Comparison(
+        study=str(reader.folder),
+        model=reader.model(),
+        prepared=reader.prepared(),
+        host=reader.host(),
+        goal=goal,
+        latency_limit_s=latency_limit_s,
+        baseline=rows[baseline],
+        rows=tuple(sorted(others, key=lambda row: _order(row, goal, latency_limit_s))),
+        control=rows.get(control.number) if control else None,
+        created_s=reader.created_s(),
+        workbench=reader.workbench_version(),
+    )
+
+
+def _order(row: Row, goal: Goal, limit_s: float | None) -> tuple[int, float, int]:
+    if not row.is_ranked or row.item_s is None:
+        return (2 if row.variant.failure else 1, 0.0, row.number)
+    late = limit_s is not None and not meets_limit(row, limit_s)
+    if goal == "latency" and row.call is not None:
+        return (int(late), row.call.median_s, row.number)
+    assert row.decision is not None
+    assert row.decision.ratio is not None
+    return (int(late), -row.decision.ratio, row.number)
+
+
+def meets_limit(row: Row, limit_s: float) -> bool:
+    """Whether the row's calls stay below a latency: its p95 where known, else its median."""
+    if row.call is None:
+        return False
+    return (row.call.p95_s or row.call.median_s) <= limit_s
+
+
+def one_off_s(cold: ColdStart | None) -> float | None:
+    """Seconds before a first answer is there: build, cold compile, load and first call.
+
+    None where none of them was measured.
+    """
+    if cold is None:
+        return None
+    parts = [cold.build_s, cold.compile_cold_s, cold.load_s]
+    # A first call that compiles is in the compile column already.
+    if cold.compile_cold_s is None:
+        parts.append(cold.first_call_s)
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def _break_even(
+    variant: Variant,
+    decision: Decision | None,
+    item_s: Estimate | None,
+    base_cold: ColdStart | None,
+    base_item_s: Estimate | None,
+) -> tuple[int | None, str]:
+    if decision is None or decision.ratio is None or not item_s or not base_item_s:
+        return None, ""
+    ours, theirs = one_off_s(variant.cold_start), one_off_s(base_cold)
+    if ours is None or theirs is None or variant.items_per_call is None:
+        return None, "not known"
+    if decision.verdict == "slower" and not decision.provisional:
+        return None, "never"
+    if decision.verdict != "faster" or decision.provisional:
+        return None, "no gain shown"
+    # The ratio comes from rounds side by side; two separate times would add drift to it.
+    gain_s = base_item_s.value * (1 - 1 / decision.ratio) * variant.items_per_call
+    calls = max(0, math.ceil((ours - theirs) / gain_s))
+    return calls, f"{calls:,} calls" if calls else "from the first call"
+
+
+def _summaries(
+    visits: Sequence[Visit], side: Literal["baseline", "variant"]
+) -> tuple[Latency | None, Estimate | None]:
+    if not visits:
+        return None, None
+    rounds = [[getattr(pair, side) for pair in visit.pairs] for visit in visits]
+    raise NotImplementedError(rounds)
+
+
+def _load(visits: Sequence[Visit]) -> float | None:
+    loads = [visit.host_load for visit in visits if visit.host_load is not None]
+    return sum(loads) / len(loads) if loads else None
