@@ -104,13 +104,14 @@ def gpu_counters(device_id: str) -> GpuCounters:
     try:
         card = card_of(device_id)
         with nvml() as lib:
-            return _read_card(lib, lib.nvmlDeviceGetHandleByUUID(card.uuid))
+            return read_card(lib, lib.nvmlDeviceGetHandleByUUID(card.uuid))
     except LookupError as error:
         names = [name for name in GpuCounters.__dataclass_fields__ if name != "reasons"]
         return GpuCounters(reasons=dict.fromkeys(names, str(error)))
 
 
-def _read_card(lib: Any, handle: Any) -> GpuCounters:
+def read_card(lib: Any, handle: Any) -> GpuCounters:
+    """One reading through an initialised pynvml."""
     reasons: dict[str, str] = {}
 
     def read(fields: str, function: str, *args: Any) -> Any:

@@ -164,12 +164,13 @@ def _order() -> str:
 def _list_cards() -> tuple[tuple[Card, ...], tuple[str, ...]]:
     try:
         with nvml() as lib:
-            return _cards_from_nvml(lib), ()
+            return cards_from_nvml(lib), ()
     except LookupError as error:
-        return _cards_from_smi(), (str(error),)
+        return cards_from_smi(), (str(error),)
 
 
-def _cards_from_nvml(lib: Any) -> tuple[Card, ...]:
+def cards_from_nvml(lib: Any) -> tuple[Card, ...]:
+    """Every card and MIG instance that an initialised pynvml lists."""
     cards: list[Card] = []
     driver = _text(lib.nvmlSystemGetDriverVersion())
     for index in range(lib.nvmlDeviceGetCount()):
@@ -261,7 +262,8 @@ _SMI_FIELDS = (
 )
 
 
-def _cards_from_smi() -> tuple[Card, ...]:
+def cards_from_smi() -> tuple[Card, ...]:
+    """The cards that the driver's `nvidia-smi` lists; () where there is none."""
     path = shutil.which("nvidia-smi")
     if path is None:
         return ()
