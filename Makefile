@@ -11,7 +11,7 @@ KEY := $(shell cat pyproject.toml constraints.txt Makefile | cksum | cut -d' ' -
 STAMP := $(VENV)/.set-up-$(KEY)
 BIN := $(VENV)/bin
 
-.PHONY: help install demo lab check test test-3.12 clean
+.PHONY: help install demo lab check test test-3.12 constraints clean
 
 help:
 	@echo "make demo      build and compare variants of a bundled model, with a report"
@@ -28,11 +28,11 @@ install: $(STAMP)
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is older than Python 3.11: make PYTHON=python3.11 ..." >&2; exit 1; }
-	@echo "Setting up $(VENV): some minutes, once."
+	@echo "Setting up $(VENV): some minutes and about 2.5 GB, once."
 	@$(PYTHON) -m venv $(VENV)
 	@rm -f $(VENV)/.set-up-*
-	@$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"
+	@$(BIN)/python -m pip install -qq -c constraints.txt torch
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
 demo: install
@@ -53,6 +53,16 @@ test: install
 
 test-3.12:
 	$(MAKE) test PYTHON=$(PYTHON312) VENV=.venv-3.12
+
+# The newest versions that fit together, with the torch that is pinned now.
+constraints:
+	$(PYTHON) -m venv --clear .venv-constraints
+	.venv-constraints/bin/python -m pip install -qq "$$(grep '^torch==' constraints.txt)"
+	.venv-constraints/bin/python -m pip install -qq ".[all,dev]"
+	( head -n 1 constraints.txt; .venv-constraints/bin/python -m pip freeze --all \
+	  --exclude pip --exclude accel-workbench | sed -E 's/\+[a-z0-9.]+$$//' ) > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf .venv-constraints
 
 clean:
 	rm -rf .venv .venv-3.12 .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
