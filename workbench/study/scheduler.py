@@ -1,39 +1,61 @@
-"""`python -m workbench.study.scheduler STUDY`: the one writer of a study, at work."""
+"""`python -m workbench.study.scheduler STUDY`: the scheduler process of one study.
+
+The process that is started becomes a warden, which does nothing but wait: when the
+scheduler, its child, ends in whatever way, the warden kills every process that is left.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import os
+import signal
 import sys
 from pathlib import Path
 
-from workbench.core.errors import WorkbenchError
-from workbench.devices import probe_host
-from workbench.run.scheduler import Scheduler
-from workbench.study.store import Store
+
+def main(argv: list[str]) -> int:
+    """Run the scheduler of a study; 0 also where another one has it already."""
+    study = Path(argv[0]).resolve()
+    lock = os.open(study / ".scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    from workbench.run.processes import become_subreaper, die_with_parent, kill_strays
+
+    become_subreaper()
+    warden = os.getpid()
+    # Ctrl-C in the terminal that started us is the client's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        die_with_parent(warden)
+        become_subreaper()
+        os._exit(_serve(study))
+    _, status = os.waitpid(child, 0)
+    kill_strays(())
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the scheduler of a study until nobody needs it.
+def _serve(study: Path) -> int:
+    import traceback
 
-    Returns 0 also where another one is at work already: whoever started this one finds that
-    one. Rows that a dead scheduler left open are marked interrupted first.
-    """
-    (folder,) = map(Path, sys.argv[1:] if argv is None else argv)
-    # The kernel lets go of the lock when its holder dies, however it dies.
-    with (folder / "scheduler.lock").open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return 0
-        try:
-            with Store(folder) as store:
-                store.mark_interrupted()
-                Scheduler(store, probe_host()).run()
-        except WorkbenchError as error:
-            print(error, file=sys.stderr)
-            return 1
+    from workbench.devices import probe_host
+    from workbench.run.scheduler import Scheduler
+    from workbench.study.store import Store
+
+    try:
+        store = Store(study)
+        store.mark_interrupted()
+        idle_exit_s = float(os.environ.get("WORKBENCH_IDLE_EXIT_S", "300"))
+        Scheduler(store, probe_host(), idle_exit_s=idle_exit_s).run()
+    except BaseException:  # noqa: BLE001 - the process ends here; its log says why
+        traceback.print_exc()
+        sys.stderr.flush()
+        return 1
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))

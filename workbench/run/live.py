@@ -1,0 +1,61 @@
+"""A row that is being worked on: its server, and what was measured with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from workbench.core.measurement import Visit
+from workbench.core.recipe import Recipe
+from workbench.core.variant import RunOptions
+from workbench.levers.step import Context
+from workbench.run import protocol
+from workbench.run.processes import Worker
+
+# Seconds that a stage may take unless the options say otherwise. They are there to end what
+# hangs, so they are generous: autotuning a large model does take half an hour.
+LIMITS_S: dict[str, float] = {
+    "prepare": 900.0,
+    "build": 2400.0,
+    "load": 600.0,
+    "check": 600.0,
+    "measure": 300.0,
+}
+
+
+@dataclass(kw_only=True, eq=False)
+class Live:
+    """One row with a serving worker.
+
+    `rest_s` is how long it rests after its round before another side is timed: spinning
+    threads go on for a while. `ended_s` is when its last visit ended (monotonic), and
+    `measured_s` the time its rounds and the baseline's beside them have taken.
+    """
+
+    number: int
+    role: Literal["baseline", "control", "variant"]
+    recipe: Recipe
+    options: RunOptions
+    context: Context
+    worker: Worker
+    loaded: protocol.Loaded
+    visits: list[Visit] = field(default_factory=list)
+    first_visit: int = 0
+    measured_s: float = 0.0
+    ended_s: float = 0.0
+    call_s: float = 0.0
+    rest_s: float = 0.0
+
+    @property
+    def num_items(self) -> int:
+        """Items that one call computes."""
+        return self.loaded.items_per_call
+
+    def limit_s(self, stage: str) -> float:
+        """Seconds that a stage of this row may take."""
+        return limit_s(self.options, stage)
+
+
+def limit_s(options: RunOptions, stage: str) -> float:
+    """Seconds that a stage may take under these options."""
+    return (options.limits_s or {}).get(stage, LIMITS_S[stage])

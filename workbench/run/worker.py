@@ -1,0 +1,318 @@
+"""The child process in which a model is prepared, built or served.
+
+It never opens a study and decides nothing: it carries out one order after another and
+answers. What a model prints goes to the variant's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from importlib import metadata
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from workbench.core.errors import WorkbenchError
+from workbench.run import protocol
+from workbench.run.processes import (
+    connection_from_fd,
+    die_with_parent,
+    drop_privileges,
+    prefer_as_victim,
+)
+from workbench.run.rows import OutputRows, Rows, read_rows
+
+# What is told of a failure: enough to find the line, not a novel.
+_MAX_TRACEBACK_CHARS = 20_000
+
+
+class Server:
+    """The one variant that this worker has loaded."""
+
+    def __init__(self, pipeline: Any, rows: Rows, batch_size: int | None) -> None:
+        self.pipeline = pipeline
+        self.rows = rows
+        self.batch_size = batch_size
+        self.inputs = rows.sets(batch_size)
+        self.placed = [pipeline.place(arrays) for arrays in self.inputs]
+        self.items_per_call = batch_size or rows.example_size or 1
+
+
+def main(argv: list[str]) -> None:
+    """Serve orders from the pipe until the scheduler is gone."""
+    connection = connection_from_fd(int(argv[0]))
+    die_with_parent(int(argv[1]))
+    prefer_as_victim()
+    drop_privileges()
+    with_torch = "--torch" in argv
+    if with_torch:
+        _prime_torch()
+    protocol.send(connection, protocol.Ready(pid=os.getpid(), torch=with_torch))
+    worker = _Worker(connection)
+    while True:
+        try:
+            order = protocol.receive_order(connection)
+        except (EOFError, OSError):
+            return
+        if isinstance(order, protocol.Exit):
+            return
+        try:
+            answer = worker.carry_out(order)
+        except Exception as error:  # noqa: BLE001 - the boundary: any failure is a row's result
+            answer = _failed(error)
+        protocol.send(connection, answer)
+
+
+class _Worker:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._server: Server | None = None
+        self._meter: Any = None
+
+    def carry_out(self, order: protocol.ToWorker) -> protocol.FromWorker:
+        match order:
+            case protocol.Assign():
+                return _assign(order)
+            case protocol.Prepare():
+                return self._prepare(order)
+            case protocol.Build():
+                return _build(order)
+            case protocol.Load():
+                return self._load(order)
+            case protocol.Calls():
+                return self._round(order)
+            case protocol.Evaluate():
+                return self._evaluate(order)
+            case protocol.Inspect():
+                return self._inspect()
+            case protocol.MeasureExtras():
+                return self._extras(order)
+            case protocol.Exit():
+                raise AssertionError("handled by the loop")
+
+    @property
+    def server(self) -> Server:
+        assert self._server is not None, "nothing is loaded"
+        return self._server
+
+    def _prepare(self, order: protocol.Prepare) -> protocol.Prepared:
+        from workbench.sources import prepare
+
+        start_s = time.perf_counter()
+        prepared = prepare(Path(order.model_folder), Path(order.source_dir))
+        return protocol.Prepared(
+            prepared=msgspec.json.encode(prepared), seconds=time.perf_counter() - start_s
+        )
+
+    def _load(self, order: protocol.Load) -> protocol.Loaded:
+        from workbench.measure.memory import MemoryMeter
+        from workbench.measure.rounds import warm_up
+
+        for name in order.modules:
+            importlib.import_module(name)
+        rows = read_rows(Path(order.model_folder), Path(order.source_dir))
+        self._meter = MemoryMeter()
+        self._meter.start()
+        folder = Path(order.folder)
+        module = import_pipeline(folder / "pipeline.py")
+        start_s = time.perf_counter()
+        pipeline = module.load(str(folder))
+        load_s = time.perf_counter() - start_s
+        self._server = server = Server(pipeline, rows, order.batch_size)
+        warm = warm_up(pipeline, server.placed, max_s=order.warm_up_s)
+        return protocol.Loaded(
+            load_s=load_s,
+            first_call_s=warm.first_call_s,
+            call_s=warm.call_s,
+            first_calls_s=list(warm.calls_s),
+            items_per_call=server.items_per_call,
+            num_warmup=warm.num_calls,
+            is_stable=warm.is_stable,
+            preprocess=getattr(pipeline, "preprocess", None) is not None,
+        )
+
+    def _round(self, order: protocol.Calls) -> protocol.RoundDone:
+        from workbench.measure.rounds import run_round
+
+        server = self.server
+        done = run_round(
+            server.pipeline,
+            server.placed,
+            num_calls=order.num_calls,
+            items_per_call=server.items_per_call,
+        )
+        return protocol.RoundDone(
+            num_calls=done.num_calls,
+            num_items=done.num_items,
+            wall_s=done.wall_s,
+            calls_s=np.asarray(done.calls_s, dtype="<f8").tobytes(),
+            cpu_s=done.cpu_s,
+            num_switches=done.num_switches,
+            event_s=done.event_s,
+            sm_clock_mhz=done.sm_clock_mhz,
+            throttled=None if done.throttled is None else list(done.throttled),
+        )
+
+    def _evaluate(self, order: protocol.Evaluate) -> protocol.Evaluated:
+        server = self.server
+        rows = server.rows
+        size = server.items_per_call
+        outputs = OutputRows(rows.output_axes)
+        start_s = time.perf_counter()
+        total = min(rows.num_rows, order.max_rows)
+        num_done = 0
+        while num_done < total:
+            arrays = rows.batch(num_done, size) if rows.axes else rows.arrays
+            keep = min(size, total - num_done) if rows.axes else None
+            outputs.add(server.pipeline.predict(arrays), keep)
+            num_done += keep if keep is not None else total
+            if time.perf_counter() - start_s > order.max_s:
+                break
+        outputs.save(Path(order.out))
+        return protocol.Evaluated(
+            num_rows=num_done, seconds=time.perf_counter() - start_s, is_real=rows.is_real
+        )
+
+    def _inspect(self) -> protocol.Inspected:
+        raw = self.server.pipeline.inspect(self.server.placed[0])
+        return protocol.Inspected(raw=json.dumps(raw).encode(), versions=_versions())
+
+    def _extras(self, order: protocol.MeasureExtras) -> protocol.Extras:
+        from workbench.measure.energy import measure_energy
+        from workbench.measure.rounds import time_copies
+
+        server = self.server
+        memory = self._meter.read(server.pipeline)
+        copies = time_copies(server.pipeline, server.inputs)
+        energy = measure_energy(
+            server.pipeline,
+            server.placed,
+            items_per_call=server.items_per_call,
+            window_s=order.energy_window_s,
+            device=order.device,
+        )
+        return protocol.Extras(
+            memory=msgspec.json.encode(memory),
+            energy=msgspec.json.encode(energy),
+            copy_in_s=copies.copy_in_s,
+            copy_out_s=copies.copy_out_s,
+        )
+
+
+def import_pipeline(path: Path) -> ModuleType:
+    """Import a pipeline file by its path, under a name of its own."""
+    spec = importlib.util.spec_from_file_location("pipeline", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pipeline"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _assign(order: protocol.Assign) -> protocol.Done:
+    descriptor = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    os.environ.update(order.environment)
+    if order.memory_limit_bytes is not None:
+        # RLIMIT_DATA counts what is really written to, unlike RLIMIT_AS, which a CUDA
+        # context's reservations alone would exceed.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(
+                resource.RLIMIT_DATA, (order.memory_limit_bytes, order.memory_limit_bytes)
+            )
+    return protocol.Done(seconds=0.0)
+
+
+def _build(order: protocol.Build) -> protocol.Done:
+    module = import_pipeline(Path(order.pipeline))
+    start_s = time.perf_counter()
+    module.build(order.source_dir, order.out_dir)
+    seconds = time.perf_counter() - start_s
+    compile_s = None
+    if order.compile_once:
+        # The first call after a load compiles; with an empty cache it is the cold compile.
+        rows = read_rows(Path(order.source_dir), Path(order.source_dir))
+        pipeline = module.load(order.out_dir)
+        placed = pipeline.place(rows.sets(order.batch_size)[0])
+        start_s = time.perf_counter()
+        pipeline.call(placed)
+        pipeline.synchronize()
+        compile_s = time.perf_counter() - start_s
+    return protocol.Done(seconds=seconds, compile_s=compile_s)
+
+
+def _prime_torch() -> None:
+    """Import torch and run one small operator, so that a toggle does not wait for either."""
+    import torch
+
+    with torch.inference_mode():
+        torch.nn.functional.linear(torch.ones(4, 8), torch.ones(4, 8)).sum().item()
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the engine libraries that this process has really imported."""
+    names = (
+        "torch",
+        "torchao",
+        "onnx",
+        "onnxruntime",
+        "openvino",
+        "nncf",
+        "transformers",
+        "numpy",
+        "safetensors",
+    )
+    found = {}
+    for name in names:
+        if name in sys.modules:
+            version = getattr(sys.modules[name], "__version__", None)
+            if version is None:
+                with contextlib.suppress(metadata.PackageNotFoundError):
+                    version = metadata.version(name)
+            if version is not None:
+                found[name] = str(version)
+    return found
+
+
+def _failed(error: Exception) -> protocol.Failed:
+    kind = "exception"
+    torch = sys.modules.get("torch")
+    out_of_memory = getattr(torch, "OutOfMemoryError", None)
+    text = str(error)
+    if (
+        isinstance(error, MemoryError)
+        or (out_of_memory is not None and isinstance(error, out_of_memory))
+        or "can't allocate memory" in text
+        or "Failed to allocate memory" in text
+    ):
+        kind = "out_of_memory"
+    if isinstance(error, WorkbenchError):
+        kind = "refused"
+    lines = "".join(traceback.format_exception(error))
+    return protocol.Failed(
+        kind=kind,
+        type=type(error).__name__,
+        message=text,
+        traceback=lines[-_MAX_TRACEBACK_CHARS:],
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
