@@ -131,8 +131,9 @@ def to_array(leaf: Any, name: str) -> tuple[Array, str]:
 
 class _SpecLeaf:
     def __init__(self, text: str | TensorSpec) -> None:
+        self.sizes: dict[str, int] = {}
         if isinstance(text, TensorSpec):
-            self.spec, self.sizes = text, {}
+            self.spec = text
         else:
             self.spec, self.sizes = parse_spec(text)
         self.name = self.spec.name
