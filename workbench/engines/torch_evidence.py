@@ -1,0 +1,345 @@
+"""What a torch module really executes: portable functions that read the running objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.levers.step import portable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+@portable
+def make_inspect(
+    module: torch.nn.Module, source: dict[str, Any], device: str
+) -> Callable[[Any, Any], dict[str, Any]]:
+    """The pipeline's `inspect`: run one call under the profiler, and look at the module."""
+
+    def inspect(pipeline: Any, placed: Any) -> dict[str, Any]:
+        import torch
+
+        pipeline.call(placed)
+        pipeline.synchronize()
+        events = profile_call(lambda: pipeline.call(placed), device)
+        operators = operators_of(events)
+        weights = weights_of(module)
+        flags = torch_flags(device)
+        arithmetic = [o for o in operators if o["arithmetic"]]
+        executed: dict[str, Any] = {
+            "device": device.partition(":")[0],
+            "arithmetic": sorted({o["dtype"] for o in arithmetic}),
+            "weights": weights["dtypes"],
+            "layers_quantized": weights["num_layers_quantized"],
+        }
+        if "fp32" in executed["arithmetic"]:
+            executed["fp32_precision"] = flags["fp32_precision"]
+        report: dict[str, Any] = {
+            "executed": executed,
+            "engine_version": torch.__version__,
+            "device": device,
+            "device_name": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
+            "flags": flags,
+            "operators": operators,
+            "kernels": kernels_of(events),
+            "weights": weights,
+            "batch": batch_of(placed, source),
+            "threads": threads_here(),
+            "folded": sum(hasattr(m, "folded_into") for m in module.modules()),
+            "layout": layout_of(module, events),
+        }
+        return report
+
+    return inspect
+
+
+@portable
+def profile_call(call: Callable[[], Any], device: str) -> list[dict[str, Any]]:
+    """One call under torch.profiler: its events, in order of their start.
+
+    Times are in nanoseconds. "parents" holds the places in the list of the operators that an
+    event ran inside of. Raises RuntimeError where the profiler recorded nothing.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU]
+    if device != "cpu":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities, record_shapes=True) as profiler:
+        call()
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+    raw = sorted(
+        profiler.profiler.kineto_results.events(), key=lambda e: (e.start_ns(), -e.end_ns())
+    )
+    if not raw:
+        raise RuntimeError("the profiler recorded nothing: another profile may be running")
+    events: list[dict[str, Any]] = []
+    open_by_thread: dict[Any, list[int]] = {}
+    for event in raw:
+        on_host = str(event.device_type()) == "DeviceType.CPU"
+        parents: list[int] = []
+        if on_host:
+            stack = open_by_thread.setdefault(event.start_thread_id(), [])
+            while stack and events[stack[-1]]["end_ns"] <= event.start_ns():
+                stack.pop()
+            parents = list(stack)
+            stack.append(len(events))
+        events.append(
+            {
+                "name": event.name(),
+                "on_host": on_host,
+                "end_ns": event.end_ns(),
+                "duration_ns": event.duration_ns(),
+                "dtypes": list(event.dtypes()),
+                "shapes": list(event.shapes()),
+                "strides": list(getattr(event, "structured_input_strides", list)()),
+                "id": event.correlation_id(),
+                "launched_by": event.linked_correlation_id(),
+                "parents": parents,
+            }
+        )
+    return events
+
+
+@portable
+def is_arithmetic(name: str) -> bool:
+    """Whether an operator is a matmul, a convolution, a recurrence or attention itself.
+
+    Operators that only call one of these ("aten::linear") are none.
+    """
+    last = name.partition("::")[2]
+    exact = (
+        "mm addmm bmm baddbmm addbmm mv addmv dot _int_mm _scaled_mm _weight_int8pack_mm "
+        "_weight_int4pack_mm _weight_int4pack_mm_for_cpu _weight_int4pack_mm_with_scales_and_zeros "
+        "mkldnn_convolution mkldnn_linear _mkl_linear _slow_conv2d_forward slow_conv3d_forward "
+        "slow_conv_transpose2d slow_conv_transpose3d slow_conv_dilated2d slow_conv_dilated3d "
+        "thnn_conv2d _conv_depthwise2d conv_depthwise3d cudnn_convolution cudnn_convolution_relu "
+        "cudnn_convolution_add_relu cudnn_convolution_transpose convolution_overrideable "
+        "_linear_pointwise _convolution_pointwise _convolution_pointwise_ "
+        "_convolution_transpose_pointwise qlinear_pointwise qconv_pointwise qconv2d_pointwise "
+        "qlinear_dynamic mkldnn_rnn_layer _cudnn_rnn _thnn_fused_lstm_cell "
+        "_scaled_dot_product_flash_attention_for_cpu _flash_attention_forward "
+        "_efficient_attention_forward _cudnn_attention_forward "
+        "da8w4_linear_cpu float8_linear_cpu"
+    ).split()
+    return last in exact or name.startswith("triton_tem_")
+
+
+@portable
+def short_dtype(name: str) -> str:
+    """A profiler's or torch's name of a dtype as the workbench writes it ("bf16")."""
+    known = {
+        "float": "fp32",
+        "float32": "fp32",
+        "double": "fp64",
+        "float64": "fp64",
+        "c10::BFloat16": "bf16",
+        "bfloat16": "bf16",
+        "c10::Half": "fp16",
+        "float16": "fp16",
+        "signed char": "int8",
+        "unsigned char": "uint8",
+        "long int": "int64",
+        "long": "int64",
+        "int": "int32",
+    }
+    if "float8" in name.lower():
+        return "fp8"
+    return known.get(name, name)
+
+
+@portable
+def operators_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Operators by name and dtype: calls, time of their own, whether they are arithmetic.
+
+    Time is the kernels' where a GPU ran them, else the operator's without those inside it.
+    The dtype is that of the first tensor: what a matmul multiplies, whatever its weights
+    are stored in.
+    """
+    with_kernel: dict[int, int] = {}
+    for event in events:
+        if not event["on_host"]:
+            by = event["launched_by"]
+            with_kernel[by] = with_kernel.get(by, 0) + event["duration_ns"]
+    inner_ns = [0] * len(events)
+    contains_arithmetic = [False] * len(events)
+    for event in events:
+        if event["parents"]:
+            inner_ns[event["parents"][-1]] += event["duration_ns"]
+        if event["on_host"] and is_arithmetic(event["name"]):
+            for parent in event["parents"]:
+                contains_arithmetic[parent] = True
+    found: dict[tuple[str, str, bool], list[int]] = {}
+    for index, event in enumerate(events):
+        tensors = [d for d in event["dtypes"] if d not in ("", "Scalar", "ScalarList")]
+        if not event["on_host"] or not (tensors or event["name"].startswith("triton_")):
+            continue
+        arithmetic = is_arithmetic(event["name"]) and not contains_arithmetic[index]
+        # Of a bias and two factors the first has the factors' format as well.
+        dtype = short_dtype(tensors[0]) if tensors else "unknown"
+        if arithmetic and dtype == "uint8":
+            dtype = "int8"
+        if with_kernel:
+            own_ns = with_kernel.get(event["id"], 0)
+        else:
+            own_ns = event["duration_ns"] if arithmetic else 0
+            own_ns = own_ns or max(event["duration_ns"] - inner_ns[index], 0)
+        entry = found.setdefault((event["name"], dtype, arithmetic), [0, 0])
+        entry[0] += 1
+        entry[1] += own_ns
+    return [
+        {"name": name, "dtype": dtype, "arithmetic": arithmetic, "num_calls": n, "time_ns": ns}
+        for (name, dtype, arithmetic), (n, ns) in found.items()
+        if arithmetic or ns
+    ]
+
+
+@portable
+def kernels_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What ran on a GPU by name: launches and nanoseconds; graph launches beside them."""
+    found: dict[str, list[int]] = {}
+    for event in events:
+        if not event["on_host"] or event["name"] in ("cudaGraphLaunch", "cuGraphLaunch"):
+            entry = found.setdefault(event["name"], [0, 0])
+            entry[0] += 1
+            entry[1] += event["duration_ns"]
+    return [{"name": name, "num": n, "time_ns": ns} for name, (n, ns) in found.items()]
+
+
+@portable
+def weights_of(module: torch.nn.Module) -> dict[str, Any]:
+    """How the weights are stored: bytes by dtype, and how many layers are quantized.
+
+    A layer is what owns a matrix or a kernel: every parameter of two dimensions or more.
+    """
+    import torch
+
+    num_bytes: dict[str, int] = {}
+    layers = quantized = elements = quantized_elements = 0
+    by_scheme: dict[str, int] = {}
+    seen = set()
+
+    def add(tensor: torch.Tensor) -> None:
+        if hasattr(tensor, "__tensor_flatten__"):
+            for part in tensor.__tensor_flatten__()[0]:
+                add(getattr(tensor, part))
+            return
+        name = short_dtype(str(tensor.dtype).removeprefix("torch."))
+        num_bytes[name] = num_bytes.get(name, 0) + tensor.numel() * tensor.element_size()
+
+    named = [*module.named_parameters(), *module.named_buffers()]
+    for name, tensor in named:
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        add(tensor)
+        inner = hasattr(tensor, "__tensor_flatten__")
+        small = tensor.dtype in (torch.int8, torch.uint8) or tensor.dtype.itemsize < 1
+        stored_small = inner or (small and tensor.dim() > 1) or "float8" in str(tensor.dtype)
+        if tensor.dim() > 1 and (isinstance(tensor, torch.nn.Parameter) or stored_small):
+            layers += 1
+            elements += tensor.numel()
+            if stored_small:
+                quantized += 1
+                quantized_elements += tensor.numel()
+                kind = type(tensor).__name__ if inner else str(tensor.dtype)
+                by_scheme[kind] = by_scheme.get(kind, 0) + 1
+        elif isinstance(tensor, torch.nn.Parameter):
+            elements += tensor.numel()
+    return {
+        "bytes": num_bytes,
+        "dtypes": sorted(num_bytes),
+        "num_layers": layers,
+        "num_layers_quantized": quantized,
+        "quantized_share": quantized_elements / elements if elements else None,
+        "schemes": by_scheme,
+    }
+
+
+@portable
+def torch_flags(device: str) -> dict[str, Any]:
+    """The global flags as torch reports them now."""
+    import torch
+
+    leaves = (
+        ("cuda.matmul", "cudnn.conv", "cudnn.rnn")
+        if device != "cpu"
+        else ("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
+    )
+    precision = {}
+    for leaf in leaves:
+        holder: Any = torch.backends
+        for part in leaf.split("."):
+            holder = getattr(holder, part, None)
+        value = getattr(holder, "fp32_precision", None)
+        # A leaf that nobody set computes in fp32.
+        precision[leaf] = "ieee" if value == "none" else value
+    return {
+        "fp32_precision": precision,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+@portable
+def threads_here() -> dict[str, Any]:
+    """The pool's size, and how its idle threads wait as this process was told to."""
+    import os
+
+    import torch
+
+    return {
+        "num": torch.get_num_threads(),
+        "wait": os.environ.get("OMP_WAIT_POLICY", "").lower() or None,
+    }
+
+
+@portable
+def batch_of(placed: Any, source: dict[str, Any]) -> int | None:
+    """The size of the batch axis of the inputs that were placed, None where there is none."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    axes = source.get("batch_axes", {})
+    tensors = [leaf for leaf in tree_leaves(placed) if isinstance(leaf, torch.Tensor)]
+    for spec, tensor in zip(source["inputs"], tensors, strict=False):
+        axis = axes.get(spec["name"])
+        if axis is not None and tensor.dim() > axis:
+            return int(tensor.shape[axis])
+    return None
+
+
+@portable
+def layout_of(module: torch.nn.Module, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many convolution weights, and inputs of convolutions that ran, are channels-last.
+
+    A tensor whose strides fit both orders (one channel, or one pixel) is counted as neither.
+    """
+
+    def order(shape: list[int], strides: list[int]) -> str | None:
+        if len(shape) != 4 or len(strides) != 4:
+            return None
+        _, channels, height, width = shape
+        if channels == 1 or (height == 1 and width == 1):
+            return None
+        return "last" if strides[1] == 1 else "first"
+
+    weights = [
+        order(list(p.shape), list(p.stride())) for _, p in module.named_parameters() if p.dim() == 4
+    ]
+    inputs = []
+    for event in events:
+        if event["on_host"] and is_arithmetic(event["name"]) and "conv" in event["name"]:
+            shapes, strides = event["shapes"], event["strides"]
+            if shapes and strides:
+                inputs.append(order(shapes[0], strides[0]))
+    return {
+        "weights_last": weights.count("last"),
+        "weights_first": weights.count("first"),
+        "inputs_last": inputs.count("last"),
+        "inputs_first": inputs.count("first"),
+    }

@@ -1,0 +1,127 @@
+"""Running a module: the flags, the copies in and out, the call. Portable functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.structure import bind_inputs, flatten_outputs
+from workbench.engines.source import checked_arrays
+from workbench.levers.step import portable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+@portable
+def set_torch_flags(flags: dict[str, Any]) -> None:
+    """Set torch's global flags for this process, as they were where the model came from.
+
+    The old switches first and then each leaf of the new interface: where both are set and
+    agree, code that asks either gets an answer.
+    """
+    import torch
+
+    if "default_dtype" in flags:
+        torch.set_default_dtype(getattr(torch, flags["default_dtype"]))
+    if "num_threads" in flags:
+        torch.set_num_threads(flags["num_threads"])
+    if "float32_matmul_precision" in flags:
+        torch.set_float32_matmul_precision(flags["float32_matmul_precision"])
+    if flags.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    if "cudnn_benchmark" in flags:
+        torch.backends.cudnn.benchmark = flags["cudnn_benchmark"]
+    convolution = flags.get("cudnn_conv_fp32_precision", "none")
+    if convolution != "none" and convolution == flags.get("cudnn_rnn_fp32_precision"):
+        torch.backends.cudnn.allow_tf32 = convolution == "tf32"
+    leaves: tuple[tuple[str, Any], ...] = (
+        ("cuda_matmul_fp32_precision", torch.backends.cuda.matmul),
+        ("cudnn_conv_fp32_precision", getattr(torch.backends.cudnn, "conv", None)),
+        ("cudnn_rnn_fp32_precision", getattr(torch.backends.cudnn, "rnn", None)),
+    )
+    for name, holder in leaves:
+        # "none" means that the leaf follows the switch above it.
+        if flags.get(name, "none") != "none" and hasattr(holder, "fp32_precision"):
+            holder.fp32_precision = flags[name]
+
+
+@portable
+def make_place(source: dict[str, Any], device: str) -> Callable[[dict[str, Any]], Any]:
+    """A function that copies arrays to the device and binds them to the model's arguments."""
+    import torch
+
+    narrow = [s["name"] for s in source["inputs"] if s["dtype"] == "bfloat16"]
+
+    def place(inputs: dict[str, Any]) -> tuple[Any, Any]:
+        arrays = checked_arrays(inputs, source["inputs"])
+        # A copy even on a CPU: a model that writes to its input must not write to ours.
+        tensors = {name: torch.tensor(array, device=device) for name, array in arrays.items()}
+        for name in narrow:
+            tensors[name] = tensors[name].to(torch.bfloat16)
+        return bind_inputs(source["call"], tensors)
+
+    return place
+
+
+@portable
+def make_call(module: torch.nn.Module) -> Callable[[Any], Any]:
+    """A function that runs the module on placed inputs, without autograd."""
+    import torch
+
+    def call(placed: tuple[Any, Any]) -> Any:
+        args, kwargs = placed
+        with torch.inference_mode():
+            return module(*args, **kwargs)
+
+    return call
+
+
+@portable
+def fetch_outputs(raw: Any) -> dict[str, Any]:
+    """Outputs as numpy arrays by dotted name; formats numpy lacks come as float32."""
+    import torch
+
+    arrays: dict[str, Any] = {}
+    for name, value in flatten_outputs(raw).items():
+        if isinstance(value, torch.Tensor):
+            tensor = value.detach()
+            if tensor.dtype == torch.bfloat16 or tensor.dtype.itemsize == 1:
+                known = (torch.bool, torch.uint8, torch.int8)
+                tensor = tensor if tensor.dtype in known else tensor.float()
+            value = tensor.cpu().numpy()
+        arrays[name] = value
+    return arrays
+
+
+@portable
+def make_synchronize(device: str) -> Callable[[], None]:
+    """A function that waits for the device; it does nothing on a CPU."""
+    if device == "cpu":
+        return lambda: None
+    import torch
+
+    def synchronize() -> None:
+        torch.cuda.synchronize(device)
+
+    return synchronize
+
+
+@portable
+def make_memory(device: str) -> Callable[[], dict[str, Any]]:
+    """A function that reads the GPU allocator, in bytes; {} on a CPU, which has none."""
+    if device == "cpu":
+        return dict
+    import torch
+
+    def memory() -> dict[str, Any]:
+        free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+        return {
+            "allocator_bytes": torch.cuda.memory_allocated(device),
+            "allocator_peak_bytes": torch.cuda.max_memory_allocated(device),
+            "allocator_reserved_bytes": torch.cuda.memory_reserved(device),
+            "device_used_bytes": total_bytes - free_bytes,
+        }
+
+    return memory
