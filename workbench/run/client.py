@@ -169,7 +169,7 @@ class Client:
                     self._events.append(msgspec.json.decode(answer.progress, type=Progress))
                     continue
                 if isinstance(answer, protocol.Refused):
-                    kind = getattr(errors, answer.type, RunError)
+                    kind = getattr(errors, answer.error, RunError)
                     raise kind(answer.message)
                 return answer
         except (EOFError, OSError) as error:

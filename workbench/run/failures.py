@@ -98,23 +98,23 @@ def _raised(answer: Failed, stage: Stage) -> Failure:
             detail=answer.traceback,
         )
     kind: FailureKind = "unavailable" if answer.kind == "refused" else "exception"
-    message = first_line if answer.kind == "refused" else f"{answer.type}: {first_line}"
+    message = first_line if answer.kind == "refused" else f"{answer.error}: {first_line}"
     return Failure(
         kind=kind,
         stage=stage,
-        message=_shorten(message or answer.type),
+        message=_shorten(message or answer.error),
         remedy=_remedy(answer),
         detail=answer.traceback,
     )
 
 
 def _remedy(answer: Failed) -> str:
-    text = f"{answer.type} {answer.message}"
-    if answer.type in ("ModuleNotFoundError", "ImportError"):
+    text = f"{answer.error} {answer.message}"
+    if answer.error in ("ModuleNotFoundError", "ImportError"):
         return "Install what is missing in the study's interpreter, then run the row again."
     if "NOT_IMPLEMENTED" in text or "NotImplemented" in text:
         return "This engine has no kernel for that type: try another precision or engine."
-    if "Unsupported" in answer.type or "torch.export" in text or "onnx" in text.lower():
+    if "Unsupported" in answer.error or "torch.export" in text or "onnx" in text.lower():
         return "The model could not be converted: try the engine torch or torch-compile."
     return "The whole traceback is in the row's detail and in its log."
 

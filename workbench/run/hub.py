@@ -177,7 +177,7 @@ class Hub:
             try:
                 request = protocol.receive_request(connection)
             except msgspec.MsgspecError as error:
-                client.send(protocol.Refused(type="RunError", message=f"not a request: {error}"))
+                client.send(protocol.Refused(error="RunError", message=f"not a request: {error}"))
                 continue
             except (EOFError, OSError):
                 break

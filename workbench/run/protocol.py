@@ -167,7 +167,7 @@ class Failed(Message, frozen=True, kw_only=True):
     """An order raised. `kind` is "exception" or "out_of_memory"."""
 
     kind: str
-    type: str
+    error: str
     message: str
     traceback: str
 
@@ -218,7 +218,7 @@ class Accepted(Message, frozen=True, kw_only=True):
 class Refused(Message, frozen=True, kw_only=True):
     """Why a request was not taken: the error's class and its sentence."""
 
-    type: str
+    error: str
     message: str
 
 

@@ -134,7 +134,7 @@ class Scheduler:
             try:
                 client.send(self._reply(request))
             except WorkbenchError as error:
-                client.send(protocol.Refused(type=type(error).__name__, message=str(error)))
+                client.send(protocol.Refused(error=type(error).__name__, message=str(error)))
         if self._leaving or self._group.current in self._stopping:
             raise RowStopped("stopped")
 

@@ -308,7 +308,7 @@ def _failed(error: Exception) -> protocol.Failed:
     lines = "".join(traceback.format_exception(error))
     return protocol.Failed(
         kind=kind,
-        type=type(error).__name__,
+        error=type(error).__name__,
         message=text,
         traceback=lines[-_MAX_TRACEBACK_CHARS:],
     )
