@@ -1,0 +1,241 @@
+"""Evidence of an ONNX Runtime variant, from what its session told of itself."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from workbench.core.evidence import Evidence, OperatorUse
+from workbench.core.json import Json
+from workbench.levers.precision import Precision
+from workbench.levers.quantization import Quantization
+from workbench.levers.step import Context
+from workbench.levers.threads import threads_of
+
+_SHORT = {
+    "CPUExecutionProvider": "CPU",
+    "CUDAExecutionProvider": "CUDA",
+    "TensorrtExecutionProvider": "TensorRT",
+}
+_LEVELS = {
+    "ORT_DISABLE_ALL": "off",
+    "ORT_ENABLE_BASIC": "basic",
+    "ORT_ENABLE_EXTENDED": "extended",
+    "ORT_ENABLE_ALL": "all",
+}
+# Moved data, not merged work: operators that the optimiser adds without fusing anything.
+_NOT_FUSED = frozenset(
+    {"ReorderInput", "ReorderOutput", "Cast", "MemcpyToHost", "MemcpyFromHost", "Transpose"}
+)
+# Merged into the operator that makes their input, and then not executed on their own.
+_ABSORBED = ("BatchNormalization", "Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
+
+
+def read_evidence(raw: Json, context: Context) -> Evidence:
+    """Evidence from `inspect_session`'s JSON. The recipe decides nothing but what is unmet."""
+    said = cast("dict[str, Any]", raw)
+    providers = tuple(said["providers"])
+    graph = said["graph"]
+    tf32 = _computes_tf32(said, context)
+    rows = [{**row, "dtype": _format(row, graph, tf32)} for row in said["operators"]]
+    total_us = sum(row["us"] for row in rows)
+    shares = _precision_share(rows)
+    layers = graph["layers"]
+    in_integers = sum(
+        row["num_calls"] for row in rows if row["heavy"] and _is_quantized(row["dtype"])
+    )
+    held = sum(1 for layer in layers if layer["weights"].startswith("int"))
+    num_quantized = min(held, in_integers) if layers else 0
+    fused = _fused(rows, graph)
+    return Evidence(
+        device=_device(said),
+        engine_version=said["engine_version"],
+        providers=providers,
+        num_threads=said["num_threads"],
+        thread_wait="active" if said["spinning"] else "passive",
+        operators=tuple(
+            OperatorUse(
+                name=row["name"],
+                dtype=row["dtype"],
+                num_calls=row["num_calls"],
+                share=row["us"] / total_us if total_us > 0 else None,
+            )
+            for row in rows
+        ),
+        precision_share=shares,
+        share_of="time of matmuls and convolutions"
+        if any(row["heavy"] for row in rows)
+        else "time of all operators",
+        num_layers=len(layers),
+        num_layers_quantized=num_quantized,
+        weights_quantized_share=_weights_quantized(graph),
+        fused=fused,
+        labels=_labels(shares, num_quantized, said, graph),
+        unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers))),
+        notes=tuple(_notes(said, tf32)),
+    )
+
+
+def _computes_tf32(said: dict[str, Any], context: Context) -> bool:
+    options = said["provider_options"].get("CUDAExecutionProvider")
+    capable = (context.device.capability or (0, 0)) >= (8, 0)
+    return options is not None and options.get("use_tf32", "1") == "1" and capable
+
+
+def _format(row: dict[str, Any], graph: dict[str, Any], tf32: bool) -> str:
+    dtype = str(row["dtype"])
+    if dtype == "nbits":
+        bits = {layer["weights"] for layer in graph["layers"] if layer["op"] == "MatMulNBits"}
+        return f"{min(bits, default='int4')}-weights"
+    on_cuda = row["provider"] == "CUDAExecutionProvider"
+    return "tf32" if tf32 and on_cuda and row["heavy"] and dtype == "fp32" else dtype
+
+
+def _is_quantized(dtype: str) -> bool:
+    return dtype == "int8" or dtype.endswith("-weights")
+
+
+def _precision_share(rows: list[dict[str, Any]]) -> dict[str, float]:
+    counted = [row for row in rows if row["heavy"]] or rows
+    total = sum(row["us"] for row in counted)
+    shares: dict[str, float] = {}
+    for row in counted:
+        if total > 0:
+            shares[row["dtype"]] = shares.get(row["dtype"], 0.0) + row["us"] / total
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _weights_quantized(graph: dict[str, Any]) -> float | None:
+    weights = graph["weights"]
+    total = sum(weights.values())
+    if not total:
+        return None
+    return float(sum(num for held, num in weights.items() if held in ("int8", "int4")) / total)
+
+
+def _fused(rows: list[dict[str, Any]], graph: dict[str, Any]) -> dict[str, int]:
+    """Operators that only the running session has, transformer fusions, and what was absorbed."""
+    saved = graph["exported_operators"]
+    executed: dict[str, int] = {}
+    for row in rows:
+        executed[row["name"]] = executed.get(row["name"], 0) + row["num_calls"]
+    fused = {
+        name: num
+        for name, num in executed.items()
+        if name not in saved and name not in graph["operators"] and name not in _NOT_FUSED and num
+    }
+    fused.update(graph["transformer_fusions"])
+    for name in _ABSORBED:
+        gone = saved.get(name, 0) - executed.get(name, 0)
+        if gone > 0:
+            fused[f"{name} (merged)"] = gone
+    return dict(sorted(fused.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _device(said: dict[str, Any]) -> str:
+    first = said["providers"][0]
+    if first != "CPUExecutionProvider":
+        number = said["provider_options"].get(first, {}).get("device_id", "0")
+        return f"cuda:{number}"
+    reason = _fallback(said)
+    return f"CPU ({reason})" if reason else "cpu"
+
+
+def _fallback(said: dict[str, Any]) -> str | None:
+    """Why the first provider asked for is not the one that runs: "CUDA unavailable: ..."."""
+    asked = said["requested_providers"][0]
+    if asked in said["providers"]:
+        return None
+    name = _SHORT.get(asked, asked)
+    if asked not in said["available_providers"]:
+        return f"{name} unavailable: this onnxruntime {said['engine_version']} has no {asked}"
+    return f"{name} unavailable: onnxruntime could not load the libraries of {asked}"
+
+
+def _labels(
+    shares: dict[str, float], num_quantized: int, said: dict[str, Any], graph: dict[str, Any]
+) -> tuple[str, ...]:
+    labels = [
+        dtype
+        for dtype, share in shares.items()
+        if share > 0 and (not _is_quantized(dtype) or num_quantized)
+    ]
+    if len(labels) > 1:
+        # A row is called by what was changed; full precision is what is left of it.
+        labels = [label for label in labels if label != "fp32"]
+    level = _LEVELS.get(said["level"], said["level"])
+    if level != "all":
+        labels.append(f"fusion {level}")
+    if any(graph["transformer_fusions"].values()):
+        labels.append("transformer fusion")
+    labels += [_SHORT[p] for p in said["providers"] if p in _SHORT and p != "CPUExecutionProvider"]
+    return tuple(labels)
+
+
+def _unmet(
+    said: dict[str, Any],
+    context: Context,
+    shares: dict[str, float],
+    num_quantized: int,
+    num_layers: int,
+) -> list[str]:
+    recipe = context.recipe
+    unmet = []
+    reason = _fallback(said)
+    if reason:
+        unmet.append(reason)
+    precision = recipe.get(Precision.name)
+    if precision is not None and shares.get(precision, 0.0) < 0.5:
+        unmet.append(
+            f"{precision} was asked for; {_percent(shares.get(precision, 0.0))} of the time of "
+            f"matmuls and convolutions is in {precision} kernels, {_mostly(shares)}"
+        )
+    quantization = recipe.get(Quantization.name)
+    if quantization is not None:
+        wanted = Quantization.parse(quantization)
+        dtype = quantization if quantization.endswith("-weights") else wanted.dtype
+        share = shares.get(dtype, 0.0)
+        if num_quantized == 0:
+            weights = _percent(_weights_quantized(said["graph"]) or 0.0)
+            unmet.append(
+                f"{wanted.dtype}: 0 of {num_layers} layers, {weights} of weights; "
+                f"{_percent(share)} of the time of matmuls and convolutions is in "
+                f"{wanted.dtype} kernels"
+            )
+        elif share < 0.5:
+            unmet.append(
+                f"{num_quantized} of {num_layers} layers run quantized, and take "
+                f"{_percent(share)} of the time of matmuls and convolutions"
+            )
+    fusion = recipe.get("fusion")
+    if fusion == "transformer" and not any(said["graph"]["transformer_fusions"].values()):
+        unmet.append("transformer fusion was asked for; it found nothing to fuse in this graph")
+    elif fusion in _LEVELS.values() and _LEVELS.get(said["level"]) != fusion:
+        unmet.append(f"fusion {fusion} was asked for; the session has {said['level']}")
+    threads = threads_of(recipe, context.settings)
+    if threads.num is not None and threads.num != said["num_threads"]:
+        unmet.append(f"{threads.num} threads were asked for; the session has {said['num_threads']}")
+    if (threads.wait == "active") != said["spinning"]:
+        unmet.append(f"threads that wait {threads.wait} were asked for; the session's do not")
+    return unmet
+
+
+def _notes(said: dict[str, Any], tf32: bool) -> list[str]:
+    notes = []
+    others = {p: n for p, n in said["assigned"].items() if p != said["providers"][0]}
+    if others:
+        words = ", ".join(f"{n} on {_SHORT.get(p, p)}" for p, n in others.items())
+        notes.append(f"operators that {_SHORT.get(said['providers'][0])} did not take: {words}")
+    if tf32:
+        notes.append("ONNX Runtime may use tf32 in fp32 matmuls and convolutions (use_tf32=1)")
+    return notes
+
+
+def _mostly(shares: dict[str, float]) -> str:
+    if not shares:
+        return "none was seen"
+    dtype, share = next(iter(shares.items()))
+    return f"{_percent(share)} in {dtype}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share == 0 or share >= 0.01 else "under 1 %"
