@@ -14,9 +14,13 @@ class Decision:
 
     `ratio` is the baseline's time an item over the variant's: above 1 the variant is
     faster. `low` and `high` bound it at 95 %, for any time of looking; they are None while
-    there are too few visits. `floor` is the control's, as a log ratio. `provisional` is
-    True until the verdict may be relied on. `spread` is the standard deviation of the
-    visits' log ratios.
+    there are too few visits. `floor` is the control's, as a log ratio: how far two processes
+    of one recipe may lie apart here, given how many processes the visits are spread over.
+    `provisional` is True until the verdict may be relied on. `spread` is the standard
+    deviation of the visits' log ratios (of the pairs', while there is one visit).
+    `num_more_visits` estimates what a verdict still takes at this spread; None where none is
+    needed, or where more visits of the same processes would not bring one. `num_processes`
+    is how many pairs of processes the visits amount to.
     """
 
     verdict: Verdict
@@ -29,6 +33,8 @@ class Decision:
     spread: float | None = None
     threshold: float = 0.02
     reason: str = ""
+    num_more_visits: int | None = None
+    num_processes: float | None = None
 
     @property
     def text(self) -> str:

@@ -49,12 +49,17 @@ class Visit:
 
     `started_s` is the wall clock (seconds since the epoch); `host_load` the share of the
     machine's CPU time that others used meanwhile, None where it was not read.
+    `baseline_process` and `variant_process` number the processes that ran it: equal numbers
+    are the same process. Two processes of one recipe differ by about a percent for as long
+    as they live, so a verdict needs to know which visits shared one.
     """
 
     number: int
     started_s: float
     pairs: tuple[Pair, ...]
     host_load: float | None = None
+    baseline_process: int = 0
+    variant_process: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,239 @@
+"""From visits to a verdict.
+
+The visit is the unit. Its log ratio is the median, over its pairs, of the log of the baseline's
+typical item time over the variant's, where a round's *typical* item time is the mean of its
+fastest four fifths of calls. Chosen with A-against-A recordings (a CNN on torch, one on ONNX
+Runtime; a shared two-core machine as it was, and with a busy process beside): standard
+deviation of a visit of six pairs, trimmed as `workbench.measure.location` does,
+
+    calls of a round       pairs of a visit   torch    + busy   ONNX Runtime   + busy
+    mean                   mean               0.274    0.134    0.111          0.177
+    mean                   median             0.106    0.060    0.067          0.082
+    median                 median             0.011    0.012    0.006          0.009
+    fastest four fifths    median             0.013    0.010    0.009          0.007
+
+so a verdict on means needs forty times the visits. What others do to the machine hits a few
+calls of a round, hard. But a variant's own rare slow calls would be overlooked with them, so a
+second interval counts every call (the round's mean); where the two intervals do not even touch,
+the slow calls are no accident and the verdict rests on the mean.
+
+The interval at a planned look (`workbench.measure.looks`) is
+
+    trimmed mean of the visits ± sqrt((critical × its standard error)² + floor²)
+
+with the floor of `workbench.measure.offsets`. *Faster* and *slower* need all of it beyond the
+threshold and beyond the floor, *same* all of it within the threshold: since the floor is part
+of the interval, a floor above the threshold leaves *same* out of reach until more processes
+have run. There is no verdict before the control has six visits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.decision import Decision, Verdict
+from workbench.core.measurement import Pair, Round, Visit
+from workbench.measure.location import trimmed_error, trimmed_mean
+from workbench.measure.looks import LOOKS, last_look, next_look
+from workbench.measure.offsets import Process, estimate_offsets, num_process_pairs
+
+TYPICAL_SHARE = 0.8
+MIN_CONTROL_VISITS = 6
+# Call times that add up to less than this of their round are times to submit, not to finish.
+MIN_ACCOUNTED_SHARE = 0.8
+
+
+def typical_item_s(one: Round) -> float:
+    """Seconds an item of an undisturbed call: the mean of the fastest four fifths of calls.
+
+    The mean of the whole round where its calls were not timed, or only their submission.
+    """
+    num = len(one.calls_s)
+    if num == 0:
+        return one.item_s
+    if float(one.calls_s.mean()) * one.num_calls < MIN_ACCOUNTED_SHARE * one.wall_s:
+        return one.item_s
+    fastest = np.sort(one.calls_s)[: math.ceil(TYPICAL_SHARE * num)]
+    return float(fastest.mean()) * one.num_calls / one.num_items
+
+
+def pair_log_ratio(pair: Pair) -> float:
+    """Log of the baseline's typical item time over the variant's."""
+    return math.log(typical_item_s(pair.baseline) / typical_item_s(pair.variant))
+
+
+def visit_log_ratio(visit: Visit) -> float:
+    """Median over the pairs of the log ratio of typical item times."""
+    return float(np.median([pair_log_ratio(pair) for pair in visit.pairs]))
+
+
+def visit_mean_log_ratio(visit: Visit) -> float:
+    """Median over the pairs of the log ratio of the rounds' means: every call counts."""
+    return float(
+        np.median([math.log(pair.baseline.item_s / pair.variant.item_s) for pair in visit.pairs])
+    )
+
+
+def decide(
+    visits: Sequence[Visit], control: Sequence[Visit], *, threshold: float = 0.02
+) -> Decision:
+    """The verdict on a variant after `visits`, against the baseline's own `control` visits.
+
+    `threshold` is a share: 0.02 asks for 2 %. Cheap enough to be called after every visit.
+    """
+    visits = [visit for visit in visits if visit.pairs]
+    control = [visit for visit in control if visit.pairs]
+    processes = [(v.baseline_process, v.variant_process) for v in visits]
+    control_processes = [(v.baseline_process, v.variant_process) for v in control]
+    if len(visits) == 1:
+        return _one_visit(visits[0], threshold)
+
+    def judge(statistic: Callable[[Visit], float]) -> Decision:
+        return decide_log_ratios(
+            [statistic(visit) for visit in visits],
+            [statistic(visit) for visit in control],
+            threshold=threshold,
+            processes=processes,
+            control_processes=control_processes,
+        )
+
+    typical = judge(visit_log_ratio)
+    if typical.low is None or typical.high is None or typical.ratio is None:
+        return typical
+    by_mean = judge(visit_mean_log_ratio)
+    assert by_mean.low is not None
+    assert by_mean.high is not None
+    if by_mean.low <= typical.high and typical.low <= by_mean.high:
+        return typical
+    return replace(
+        by_mean,
+        reason=f"every call counted, since some calls are always slow: "
+        f"the fastest four fifths alone give {typical.ratio:.2f}×"
+        + (f"; {by_mean.reason}" if by_mean.reason else ""),
+    )
+
+
+def decide_log_ratios(
+    values: Sequence[float] | NDArray[np.float64],
+    control: Sequence[float] | NDArray[np.float64],
+    *,
+    threshold: float = 0.02,
+    processes: Sequence[Process] | None = None,
+    control_processes: Sequence[Process] | None = None,
+) -> Decision:
+    """The verdict on log ratios, one per visit.
+
+    `processes` are the (baseline, variant) processes of each visit; without them, all visits
+    count as one pair of processes.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    control = np.asarray(control, dtype=np.float64)
+    processes = processes if processes is not None else [(0, 0)] * len(values)
+    if control_processes is None:
+        control_processes = [(0, 0)] * len(control)
+    if len(values) == 0:
+        return _provisional(values, threshold, "not measured yet")
+    look = last_look(len(values))
+    if look is None:
+        first = LOOKS[0].num_visits
+        return _provisional(values, threshold, f"{len(values)} of {first} visits")
+    # Between two looks the last look's interval holds.
+    seen = values[: look.num_visits]
+    seen_processes = processes[: look.num_visits]
+    offsets = estimate_offsets(control, control_processes, seen, seen_processes)
+    num_pairs = num_process_pairs(seen_processes)
+    floor = offsets.bound(num_pairs)
+    middle = float(trimmed_mean(seen))
+    error = float(trimmed_error(seen))
+    half = math.hypot(look.critical * error, floor)
+    bound = math.log1p(threshold)
+    decision = Decision(
+        verdict="undecided",
+        provisional=True,
+        num_visits=len(values),
+        ratio=math.exp(middle),
+        low=math.exp(middle - half),
+        high=math.exp(middle + half),
+        floor=floor,
+        spread=error * math.sqrt(look.num_visits),
+        threshold=threshold,
+        num_processes=num_pairs,
+    )
+    if len(control) < MIN_CONTROL_VISITS:
+        seen_control = f"{len(control)} of {MIN_CONTROL_VISITS} visits"
+        return replace(decision, reason=f"no control yet ({seen_control})")
+    verdict = _verdict(middle, half, bound, max(bound, floor))
+    if verdict != "undecided":
+        return replace(decision, verdict=verdict, provisional=False)
+    reason, more = _what_is_missing(decision, bound)
+    return replace(decision, provisional=False, reason=reason, num_more_visits=more)
+
+
+def num_more_visits(decision: Decision) -> int | None:
+    """Roughly how many more visits a verdict takes at the present spread; see `Decision`."""
+    if decision.verdict != "undecided":
+        return None
+    if decision.num_visits < LOOKS[0].num_visits:
+        return LOOKS[0].num_visits - decision.num_visits
+    return decision.num_more_visits
+
+
+def _verdict(middle: float, half: float, bound: float, beyond: float) -> Verdict:
+    if middle - half > beyond:
+        return "faster"
+    if middle + half < -beyond:
+        return "slower"
+    if -bound <= middle - half and middle + half <= bound:
+        return "same"
+    return "undecided"
+
+
+def _what_is_missing(decision: Decision, bound: float) -> tuple[str, int | None]:
+    assert decision.ratio is not None
+    assert decision.spread is not None
+    assert decision.floor is not None
+    middle = abs(math.log(decision.ratio))
+    # The half width at which either verdict would fall.
+    wanted = max(middle - max(bound, decision.floor), bound - middle)
+    if wanted <= decision.floor:
+        apart = math.expm1(decision.floor) * 100
+        return (
+            f"two processes of one recipe may differ by {apart:.1f} % here; "
+            "fresh processes would narrow it, more visits of these will not"
+        ), None
+    look = next_look(decision.num_visits)
+    while look is not None:
+        error = decision.spread / math.sqrt(look.num_visits)
+        if math.hypot(look.critical * error, decision.floor) <= wanted:
+            more = look.num_visits - decision.num_visits
+            return f"about {more} more visits would decide", more
+        look = next_look(look.num_visits)
+    return f"{LOOKS[-1].num_visits} visits would not decide it at this noise", None
+
+
+def _provisional(values: NDArray[np.float64], threshold: float, reason: str) -> Decision:
+    return Decision(
+        verdict="undecided",
+        provisional=True,
+        num_visits=len(values),
+        ratio=math.exp(float(np.median(values))) if len(values) else None,
+        spread=float(values.std(ddof=1)) if len(values) > 1 else None,
+        threshold=threshold,
+        reason=reason,
+        num_more_visits=LOOKS[0].num_visits - len(values),
+    )
+
+
+def _one_visit(visit: Visit, threshold: float) -> Decision:
+    pairs = np.array([pair_log_ratio(pair) for pair in visit.pairs])
+    decision = _provisional(pairs[:1], threshold, f"1 of {LOOKS[0].num_visits} visits")
+    return replace(
+        decision,
+        ratio=math.exp(float(np.median(pairs))),
+        spread=float(pairs.std(ddof=1)) if len(pairs) > 1 else None,
+    )
