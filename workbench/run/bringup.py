@@ -171,7 +171,7 @@ class BringUp:
         self.stage = "check"
         out = self._outputs(live.number)
         answer = self._crew.ask(
-            live.worker,
+            live.server,
             protocol.Evaluate(out=str(out), max_rows=_MAX_ROWS, max_s=_MAX_EVALUATE_S),
             stage="check",
             limit_s=live.limit_s("check"),

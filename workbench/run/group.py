@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import replace
-
-import msgspec
+from collections.abc import Callable, Iterator
 
 from workbench.core.decision import Decision
 from workbench.core.device import Device, Host
 from workbench.core.errors import RunError, WorkbenchError
-from workbench.core.evidence import Evidence
 from workbench.core.failure import Failure, Stage
-from workbench.core.measurement import EnergyReading, MemoryReading, Visit
+from workbench.core.measurement import Visit
 from workbench.core.model import PreparedModel
-from workbench.core.variant import FINAL_STATES, Progress, RunOptions, State, Variant
+from workbench.core.variant import Progress, RunOptions, State, Variant
 from workbench.devices.limits import free_memory_bytes
-from workbench.engines.engine import engine
+from workbench.devices.nvidia import is_exclusive
 from workbench.levers.step import Context
 from workbench.measure.verdict import decide
-from workbench.run import protocol
 from workbench.run.bringup import QUICK_CHECK_S, BringUp, RowFailed, first_ratio
+from workbench.run.closing import close_books
 from workbench.run.crew import Crew
 from workbench.run.failures import RowStopped, failure_of
 from workbench.run.live import Live
 from workbench.run.records import Records
-from workbench.run.visits import MIN_GAP_S, make_visit
+from workbench.run.visits import MIN_GAP_S, SideLost, make_alternating_visit, make_visit
 
 CONTROL = 0
-_ENERGY_WINDOW_S = 2.0
 _MAX_GROUP = 10
 # A server is expected to need its weights a few times over, and an engine's own memory.
 _SERVER_BYTES = 400_000_000
@@ -61,6 +56,7 @@ class Group:
         self._live: dict[int, Live] = {}
         self._baseline: Live | None = None
         self._started_s: dict[int, float] = {}
+        self._alternating = False
         self.current: int | None = None
 
     @property
@@ -114,6 +110,9 @@ class Group:
             self._add_control(prepared, row.options)
             return
         baseline = self._need_baseline(prepared)
+        if self._must_alternate(baseline):
+            self._alternating = True
+            self._put_to_sleep(baseline)
         live = self._bring_up.serve(row, self._context(row, prepared), self._reporter(number))
         self._live[number] = live
         live.first_visit = len(live.visits)
@@ -129,9 +128,14 @@ class Group:
         if quick:
             self._bring_up.check(live, baseline.number)
         self._records.update(number, state="measuring")
-        self._crew.settle()
+        if self._alternating:
+            if not quick:
+                self._bring_up.check(live, baseline.number)
+            self._put_to_sleep(live)
+            self._add_control(prepared, row.options)
+            return
         self._visit(live)
-        if not quick:
+        if not quick and number in self._live:
             self._bring_up.check(live, baseline.number)
         self._add_control(prepared, row.options)
 
@@ -185,7 +189,7 @@ class Group:
         recipe = self._records.variant(1).recipe
         row = rows[0] if rows else self._records.add_variant(recipe, "control", options)
         try:
-            live = self._bring_up.serve(row, self._context(row, prepared), lambda *_: None)
+            live = self._bring_up.serve(row, self._context(row, prepared), _silent)
         except RowStopped:
             raise
         except RunError as error:
@@ -195,6 +199,8 @@ class Group:
         live.options = options
         live.first_visit = len(live.visits)
         self._live[row.number] = live
+        if self._alternating:
+            self._put_to_sleep(live)
         self._records.update(row.number, state="measuring", failure=None)
 
     def _context(self, row: Variant, prepared: PreparedModel) -> Context:
@@ -212,10 +218,10 @@ class Group:
             return True
         if len(self._live) >= _MAX_GROUP:
             return False
-        prepared = self._records.prepared()
-        weights = (prepared.num_bytes if prepared else None) or 0
+        if self._alternating:
+            return False
         free = free_memory_bytes()
-        return free is None or free > 2 * (_SERVER_BYTES + _WEIGHTS_FACTOR * weights)
+        return free is None or free > 2 * self._server_bytes()
 
     # Measuring --------------------------------------------------------------------------
 
@@ -231,9 +237,7 @@ class Group:
         if control is not None and len(control.visits) - control.first_visit < longest:
             due.append(control)
         live = min(due, key=lambda each: each.ended_s)
-        wait_s = live.ended_s + MIN_GAP_S - time.monotonic()
-        if wait_s > 0:
-            self._crew.pause(wait_s)
+        if self._pause_before(live):
             return
         self._bring_up.stage = "measure"
         if live is control:
@@ -242,7 +246,7 @@ class Group:
             self.guarded(live.number, lambda _: self._visit(live))
 
     def _visit_control(self, control: Live) -> None:
-        """A control that dies is replaced; it is no row of the user's."""
+        """A control that dies is replaced with the next row; it is no row of the user's."""
         try:
             self._visit(control)
         except RowStopped:
@@ -251,10 +255,8 @@ class Group:
             self._drop(control)
 
     def _visit(self, live: Live) -> None:
-        baseline = self._baseline
-        assert baseline is not None
         self._crew.settle()
-        visit = make_visit(self._crew, baseline, live, len(live.visits) + 1)
+        visit = self._make_visit(live)
         self._records.add_visit(live.number, visit)
         live.visits.append(visit)
         live.ended_s = time.monotonic()
@@ -272,6 +274,27 @@ class Group:
         if spent or (decided and len(live.visits) >= options.min_visits):
             self._finish(live, "done")
 
+    def _make_visit(self, live: Live) -> Visit:
+        """One visit; a baseline that is lost meanwhile is brought up again, once."""
+        for attempt in (1, 2):
+            prepared = self._records.prepared()
+            assert prepared is not None
+            baseline = self._need_baseline(prepared)
+            number = len(live.visits) + 1
+            try:
+                if self._alternating:
+                    return make_alternating_visit(self._crew, baseline, live, number, self._awake)
+                with self._awake(baseline), self._awake(live):
+                    return make_visit(self._crew, baseline, live, number)
+            except SideLost as error:
+                if error.side is not baseline:
+                    raise error.cause from error
+                self.drop_baseline()
+                if attempt == 2:
+                    log = self._bring_up.log(1)
+                    raise RowFailed(failure_of(error.cause, "measure", log)) from error
+        raise AssertionError("returned or raised")
+
     def _decide(self, live: Live) -> Decision:
         return decide(live.visits, self._control_visits(), threshold=live.options.threshold)
 
@@ -283,77 +306,74 @@ class Group:
 
     def _end_group(self, control: Live | None) -> None:
         """Nobody is left to measure: the baseline's evidence comes from its twin."""
-        baseline = self._baseline
-        options = control.options if control is not None else None
-        if control is not None and options is not None and baseline is not None:
-            num_visits = len(control.visits) - control.first_visit
-            if num_visits < options.min_visits and self._records.variant(1).state == "measuring":
-                self._bring_up.stage = "measure"
-                wait_s = control.ended_s + MIN_GAP_S - time.monotonic()
-                if wait_s > 0:
-                    self._crew.pause(wait_s)
-                    return
-                self.guarded(1, lambda _: self._visit(control))
-                return
         if control is not None:
-            with contextlib.suppress(RunError):
-                evidence, versions = self._inspect(control)
-                self._records.update(
-                    1, evidence=evidence, versions=versions, device=evidence.device
-                )
-            with contextlib.suppress(RunError):
-                if baseline is not None and self._records.variant(1).memory is None:
-                    self._extras(control, keep=1)
+            short = len(control.visits) - control.first_visit < control.options.min_visits
+            if short and self._records.variant(1).state == "measuring":
+                # The baseline was run alone: its own figures need visits too.
+                if not self._pause_before(control):
+                    self.guarded(1, lambda _: self._visit(control))
+                return
+            if self._records.variant(1).evidence is None:
+                with contextlib.suppress(RunError), self._awake(control):
+                    close_books(self._crew, self._records, control, 1)
             self._drop(control)
-            self._records.update(control.number, state="done", finished_s=time.time())
-        if self._records.variant(1).state not in FINAL_STATES:
+            self._records.update(CONTROL, state="done", finished_s=time.time())
+        self._alternating = False
+        if not self._records.variant(1).is_final:
             self._end_row(1, "done", None)
+
+    def _pause_before(self, live: Live) -> bool:
+        """Whether the row's next visit was not due yet; waits then."""
+        wait_s = live.ended_s + MIN_GAP_S - time.monotonic()
+        if wait_s > 0:
+            self._crew.pause(wait_s)
+        return wait_s > 0
+
+    # Taking turns where two servers do not fit --------------------------------------------
+
+    @contextlib.contextmanager
+    def _awake(self, live: Live) -> Iterator[None]:
+        """Hold a row's server alive; where servers take turns it sleeps afterwards."""
+        if live.worker is None:
+            row = self._records.variant(live.number)
+            stage = self._bring_up.stage
+            live.worker = self._bring_up.serve(row, live.context, _silent).worker
+            self._records.update(live.number, state=row.state, stage=row.stage)
+            self._bring_up.stage = stage
+        try:
+            yield
+        finally:
+            if self._alternating:
+                self._put_to_sleep(live)
+
+    def _put_to_sleep(self, live: Live) -> None:
+        if live.worker is not None:
+            self._crew.dismiss(live.worker)
+            live.worker = None
+
+    def _must_alternate(self, baseline: Live) -> bool:
+        """Whether one more server would not fit beside the baseline's."""
+        if self._alternating or is_exclusive(self._device):
+            return True
+        free = free_memory_bytes()
+        if baseline.worker is None or free is None:
+            return False
+        return free < self._server_bytes()
+
+    def _server_bytes(self) -> int:
+        prepared = self._records.prepared()
+        weights = (prepared.num_bytes if prepared else None) or 0
+        return _SERVER_BYTES + _WEIGHTS_FACTOR * weights
 
     # Ending a row -----------------------------------------------------------------------
 
     def _finish(self, live: Live, state: State) -> None:
-        """The figures beside the rounds, then what really ran; the worker is retired."""
+        """Close its books; the worker is retired."""
         self._bring_up.stage = "measure"
-        self._extras(live, keep=live.number)
-        evidence, versions = self._inspect(live)
-        self._records.update(
-            live.number, evidence=evidence, versions=versions, device=evidence.device
-        )
+        with self._awake(live):
+            close_books(self._crew, self._records, live, live.number)
         self._drop(live)
         self._end_row(live.number, state, None)
-
-    def _extras(self, live: Live, keep: int) -> None:
-        answer = self._crew.ask(
-            live.worker,
-            protocol.MeasureExtras(energy_window_s=_ENERGY_WINDOW_S, device=live.context.device.id),
-            stage="measure",
-            limit_s=live.limit_s("measure"),
-        )
-        assert isinstance(answer, protocol.Extras)
-        cold = self._records.variant(keep).cold_start
-        if cold is not None:
-            cold = replace(
-                cold,
-                copy_in_s=answer.copy_in_s,
-                copy_out_s=answer.copy_out_s,
-                preprocess_s=answer.preprocess_s,
-                postprocess_s=answer.postprocess_s,
-            )
-        self._records.update(
-            keep,
-            cold_start=cold,
-            memory=msgspec.json.decode(answer.memory, type=MemoryReading),
-            energy=msgspec.json.decode(answer.energy, type=EnergyReading),
-        )
-
-    def _inspect(self, live: Live) -> tuple[Evidence, dict[str, str]]:
-        answer = self._crew.ask(
-            live.worker, protocol.Inspect(), stage="measure", limit_s=live.limit_s("measure")
-        )
-        assert isinstance(answer, protocol.Inspected)
-        raw = msgspec.json.decode(answer.raw)
-        evidence = engine(live.recipe.engine).read_evidence(raw, live.context)
-        return evidence, answer.versions
 
     def end(self, number: int, state: State, failure: Failure) -> None:
         live = self._live.get(number)
@@ -379,11 +399,11 @@ class Group:
 
     def _drop(self, live: Live) -> None:
         self._live.pop(live.number, None)
-        self._crew.dismiss(live.worker)
+        self._put_to_sleep(live)
 
     def drop_baseline(self) -> None:
         if self._baseline is not None:
-            self._crew.dismiss(self._baseline.worker)
+            self._put_to_sleep(self._baseline)
             self._baseline = None
 
     def _reporter(self, number: int) -> Callable[[State, str], None]:
@@ -424,3 +444,7 @@ def stopped(stage: Stage) -> Failure:
         message=f"stopped in {stage}",
         remedy="Resume it to go on; what was measured is kept.",
     )
+
+
+def _silent(*_: object) -> None:
+    """Report to nobody."""

@@ -27,6 +27,8 @@ LIMITS_S: dict[str, float] = {
 class Live:
     """One row with a serving worker.
 
+    `worker` is None while the row is asleep: where memory or the device does not hold two
+    servers at once, they take turns.
     `rest_s` is how long it rests after its round before another side is timed: spinning
     threads go on for a while. `ended_s` is when its last visit ended (monotonic), and
     `measured_s` the time its rounds and the baseline's beside them have taken.
@@ -37,7 +39,7 @@ class Live:
     recipe: Recipe
     options: RunOptions
     context: Context
-    worker: Worker
+    worker: Worker | None
     loaded: protocol.Loaded
     visits: list[Visit] = field(default_factory=list)
     first_visit: int = 0
@@ -45,6 +47,12 @@ class Live:
     ended_s: float = 0.0
     call_s: float = 0.0
     rest_s: float = 0.0
+
+    @property
+    def server(self) -> Worker:
+        """The serving worker of a row that is awake."""
+        assert self.worker is not None, f"#{self.number} is asleep"
+        return self.worker
 
     @property
     def num_items(self) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import psutil
 
+from workbench.core.errors import RunError
 from workbench.core.measurement import Pair, Round, Visit
 from workbench.measure.rounds import calls_for
 from workbench.run import protocol
 from workbench.run.crew import Crew
+from workbench.run.failures import RowStopped
 from workbench.run.live import Live
 
 NUM_PAIRS = 6
@@ -25,30 +28,30 @@ _MAX_VISIT_S = 6.0
 _REWARM_S = 0.01
 
 
-def make_visit(
-    crew: Crew,
-    baseline: Live,
-    variant: Live,
-    number: int,
-    on_pair: Callable[[int, int], None] | None = None,
-) -> Visit:
-    """Measure one visit. Raises what `Crew.ask` raises; nothing of it is kept then."""
+class SideLost(RunError):
+    """One side of a visit failed; `cause` is what its worker said or did."""
+
+    def __init__(self, side: Live, cause: RunError) -> None:
+        super().__init__(f"#{side.number}: {cause}")
+        self.side = side
+        self.cause = cause
+
+
+def make_visit(crew: Crew, baseline: Live, variant: Live, number: int) -> Visit:
+    """Measure one visit of two servers that are both alive, taking turns round by round.
+
+    Raises SideLost or RowStopped; nothing of the visit is kept then.
+    """
     sides = (baseline, variant)
-    target_s = _ROUND_S[baseline.context.device.kind]
-    num_calls = {side.number: calls_for(side.call_s, target_s) for side in sides}
-    pair_s = sum(max(target_s, side.call_s) for side in sides)
-    num_pairs = max(1, min(NUM_PAIRS, int(_MAX_VISIT_S / pair_s)))
-    started_s = time.time()
-    busy = _busy_seconds()
-    clock_s = time.monotonic()
+    plan = _Plan(baseline, variant)
+    started_s, watch = time.time(), _Watch()
     for side in sides:
-        if side.call_s < _REWARM_S:
-            _round(crew, side, calls_for(side.call_s, _REWARM_S))
+        _rewarm(crew, side)
     pairs = []
-    for index in range(num_pairs):
+    for _ in range(plan.num_pairs):
         # The order is random, so that whatever drifts favours neither side.
         first, second = random.sample(sides, 2)
-        done = {side.number: _round(crew, side, num_calls[side.number]) for side in (first, second)}
+        done = {s.number: _round(crew, s, plan.num_calls[s.number]) for s in (first, second)}
         pairs.append(
             Pair(
                 baseline=done[baseline.number],
@@ -56,27 +59,84 @@ def make_visit(
                 baseline_first=first is baseline,
             )
         )
-        if on_pair is not None:
-            on_pair(index + 1, num_pairs)
-    for side in sides:
-        rounds = [p.baseline if side is baseline else p.variant for p in pairs]
+    return _visit(number, started_s, pairs, sides, watch)
+
+
+def make_alternating_visit(
+    crew: Crew,
+    baseline: Live,
+    variant: Live,
+    number: int,
+    awake: Callable[[Live], AbstractContextManager[None]],
+) -> Visit:
+    """The same where only one server fits at a time: all rounds of one side, then the other.
+
+    `awake(side)` holds a side's server alive. The pairs are further apart in time than in
+    `make_visit`, so more of the machine's drift is in them; the interval shows it.
+    """
+    sides = (baseline, variant)
+    plan = _Plan(baseline, variant)
+    started_s, watch = time.time(), _Watch()
+    first, second = random.sample(sides, 2)
+    rounds: dict[int, list[Round]] = {}
+    for side in (first, second):
+        with awake(side):
+            _rewarm(crew, side)
+            calls = plan.num_calls[side.number]
+            rounds[side.number] = [_round(crew, side, calls) for _ in range(plan.num_pairs)]
+    pairs = [
+        Pair(baseline=ours, variant=theirs, baseline_first=first is baseline)
+        for ours, theirs in zip(rounds[baseline.number], rounds[variant.number], strict=True)
+    ]
+    return _visit(number, started_s, pairs, sides, watch)
+
+
+class _Plan:
+    """How many calls make a round of each side, and how many pairs a visit."""
+
+    def __init__(self, baseline: Live, variant: Live) -> None:
+        sides = (baseline, variant)
+        target_s = _ROUND_S[baseline.context.device.kind]
+        self.num_calls = {side.number: calls_for(side.call_s, target_s) for side in sides}
+        pair_s = sum(max(target_s, side.call_s) for side in sides)
+        self.num_pairs = max(1, min(NUM_PAIRS, int(_MAX_VISIT_S / pair_s)))
+
+
+def _rewarm(crew: Crew, side: Live) -> None:
+    if side.call_s < _REWARM_S:
+        _round(crew, side, calls_for(side.call_s, _REWARM_S))
+
+
+def _visit(
+    number: int, started_s: float, pairs: list[Pair], sides: tuple[Live, Live], watch: _Watch
+) -> Visit:
+    baseline, variant = sides
+    for side, rounds in (
+        (baseline, [pair.baseline for pair in pairs]),
+        (variant, [pair.variant for pair in pairs]),
+    ):
         side.call_s = float(np.median([r.wall_s / r.num_calls for r in rounds]))
     own_s = sum((p.baseline.cpu_s or 0.0) + (p.variant.cpu_s or 0.0) for p in pairs)
     return Visit(
         number=number,
         started_s=started_s,
         pairs=tuple(pairs),
-        host_load=_load_of_others(busy, own_s, time.monotonic() - clock_s),
+        host_load=watch.load_of_others(own_s),
     )
 
 
 def _round(crew: Crew, side: Live, num_calls: int) -> Round:
-    answer = crew.ask(
-        side.worker,
-        protocol.Calls(num_calls=num_calls),
-        stage="measure",
-        limit_s=side.limit_s("measure"),
-    )
+    try:
+        answer = crew.ask(
+            side.server,
+            protocol.Calls(num_calls=num_calls),
+            stage="measure",
+            limit_s=side.limit_s("measure"),
+        )
+    except RowStopped:
+        raise
+    except RunError as error:
+        raise SideLost(side, error) from error
     assert isinstance(answer, protocol.RoundDone)
     if side.rest_s:
         crew.pause(side.rest_s)
@@ -93,6 +153,23 @@ def _round(crew: Crew, side: Live, num_calls: int) -> Round:
     )
 
 
+class _Watch:
+    """What share of the machine others use, from now on."""
+
+    def __init__(self) -> None:
+        self._busy_s = _busy_seconds()
+        self._clock_s = time.monotonic()
+
+    def load_of_others(self, own_s: float) -> float | None:
+        """Share of all cores' time that was used by neither side."""
+        wall_s = time.monotonic() - self._clock_s
+        cores = psutil.cpu_count() or 1
+        if wall_s <= 0:
+            return None
+        others_s = _busy_seconds() - self._busy_s - own_s
+        return float(min(1.0, max(0.0, others_s / (wall_s * cores))))
+
+
 def _busy_seconds() -> float:
     times = psutil.cpu_times()
     return float(
@@ -102,12 +179,3 @@ def _busy_seconds() -> float:
         - getattr(times, "guest", 0.0)
         - getattr(times, "guest_nice", 0.0)
     )
-
-
-def _load_of_others(before: float, own_s: float, wall_s: float) -> float | None:
-    """Share of all cores' time that was used by neither side of the visit."""
-    cores = psutil.cpu_count() or 1
-    if wall_s <= 0:
-        return None
-    others_s = _busy_seconds() - before - own_s
-    return float(min(1.0, max(0.0, others_s / (wall_s * cores))))
