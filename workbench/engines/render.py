@@ -11,7 +11,6 @@ import ast
 import builtins
 import dis
 import inspect
-import pprint
 import re
 import sys
 import textwrap
@@ -68,11 +67,10 @@ def render(context: Context) -> str:
     in_load = [step for step in steps if step.phase in chosen.load_phases]
     assert in_load, f"{chosen.name} has no step in load"
     assert in_load[-1].writes == "pipeline", "the last step of load makes the pipeline"
-    sources = _cut([step.function for step in steps] + [command_line])
+    called = _cut([step.function for step in [*in_build, *in_load]], {})
+    checking = _cut([command_line], called)
     parts = [
-        _docstring(context, chosen),
-        _preamble(sources),
-        *sources.values(),
+        _docstring(context, chosen) + "\n\n" + _preamble({**called, **checking}),
         _function(
             "build",
             "source_dir: str, out_dir: str",
@@ -89,6 +87,10 @@ def render(context: Context) -> str:
             in_load,
             "return pipeline",
         ),
+        _section("What build() and load() call, in that order"),
+        *called.values(),
+        _section("What this file does as a command"),
+        *checking.values(),
         _main(chosen),
     ]
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -124,7 +126,8 @@ def _preamble(sources: dict[str, str]) -> str:
     assert not unknown, f"annotations name {unknown}, which the file cannot import"
     lines = ["from __future__ import annotations", "", "from typing import TYPE_CHECKING"]
     if named:
-        imports = sorted(_ANNOTATIONS[name] for name in named)
+        imports = [_ANNOTATIONS[name] for name in named]
+        imports.sort(key=lambda line: (line.startswith("import"), line))
         lines += [
             "",
             "if TYPE_CHECKING:  # for annotations; what runs is imported where it is used",
@@ -153,22 +156,46 @@ def _line(step: Step) -> str:
     return "\n".join([head, *(textwrap.indent(f"{a},", "    ") for a in arguments), ")"])
 
 
-def literal(value: Json) -> str:
+def literal(value: Json, width: int = _WIDTH - 30) -> str:
     """Python source of a JSON value. Strings are quoted by `repr`, whatever they hold."""
-    return pprint.pformat(value, width=_WIDTH - 30, sort_dicts=False)
+    if isinstance(value, str):
+        text = repr(value)
+        # The house's quotes, where that needs no other escape.
+        plain = text[0] == "'" and '"' not in text and "\\'" not in text
+        return f'"{text[1:-1]}"' if plain else text
+    if isinstance(value, dict):
+        parts = [f"{literal(k)}: {literal(v, width - 4)}" for k, v in value.items()]
+        opening, closing = "{", "}"
+    elif isinstance(value, list):
+        parts = [literal(item, width - 4) for item in value]
+        opening, closing = "[", "]"
+    else:
+        return repr(value)
+    line = opening + ", ".join(parts) + closing
+    if len(line) <= width and "\n" not in line:
+        return line
+    inner = "".join(textwrap.indent(f"{part},", "    ") + "\n" for part in parts)
+    return f"{opening}\n{inner}{closing}"
+
+
+def _section(title: str) -> str:
+    return f"# {title} ".ljust(_WIDTH - 4, "-")
 
 
 def _main(chosen: Engine) -> str:
     return "\n".join(
         [
             'if __name__ == "__main__":',
-            f"    raise SystemExit(command_line(__file__, build, load, {chosen.name!r}))",
+            f"    raise SystemExit(command_line(__file__, build, load, {literal(chosen.name)}))",
         ]
     )
 
 
-def _cut(functions: list[Callable[..., object]]) -> dict[str, str]:
-    """Source by name of these functions and of all they call, callees before callers."""
+def _cut(functions: list[Callable[..., object]], already: dict[str, str]) -> dict[str, str]:
+    """Source by name of these functions and of all they call, callers first.
+
+    What is in `already` is left out.
+    """
     found: dict[str, str] = {}
     origin: dict[str, object] = {}
 
@@ -180,12 +207,13 @@ def _cut(functions: list[Callable[..., object]]) -> dict[str, str]:
         assert is_portable(thing), f"{thing.__module__}.{name} is not portable"
         origin[name] = thing
         text = source_of(thing)
+        if name not in already:
+            found[name] = text
         space = sys.modules[thing.__module__].__dict__
         for other in sorted(global_names(text) - {name}):
             assert other in space, f"{name} refers to {other}, which its module does not have"
             assert callable(space[other]), f"{name} refers to the global {other}"
             visit(space[other])
-        found[name] = text
 
     for function in functions:
         visit(function)

@@ -107,26 +107,20 @@ def profile_call(call: Callable[[], Any], device: str) -> list[dict[str, Any]]:
 
 @portable
 def is_arithmetic(name: str) -> bool:
-    """Whether an operator is a matmul, a convolution, a recurrence or attention itself.
+    """Whether an operator is a matmul, a convolution, a recurrence or attention.
 
-    Operators that only call one of these ("aten::linear") are none.
+    One that only calls another of them ("aten::linear" calls "aten::addmm") is told apart by
+    `operators_of`, which counts the innermost.
     """
+    import re
+
     last = name.partition("::")[2]
-    exact = (
-        "mm addmm bmm baddbmm addbmm mv addmv dot _int_mm _scaled_mm _weight_int8pack_mm "
-        "_weight_int4pack_mm _weight_int4pack_mm_for_cpu _weight_int4pack_mm_with_scales_and_zeros "
-        "mkldnn_convolution mkldnn_linear _mkl_linear _slow_conv2d_forward slow_conv3d_forward "
-        "slow_conv_transpose2d slow_conv_transpose3d slow_conv_dilated2d slow_conv_dilated3d "
-        "thnn_conv2d _conv_depthwise2d conv_depthwise3d cudnn_convolution cudnn_convolution_relu "
-        "cudnn_convolution_add_relu cudnn_convolution_transpose convolution_overrideable "
-        "_linear_pointwise _convolution_pointwise _convolution_pointwise_ "
-        "_convolution_transpose_pointwise qlinear_pointwise qconv_pointwise qconv2d_pointwise "
-        "qlinear_dynamic mkldnn_rnn_layer _cudnn_rnn _thnn_fused_lstm_cell "
-        "_scaled_dot_product_flash_attention_for_cpu _flash_attention_forward "
-        "_efficient_attention_forward _cudnn_attention_forward "
-        "da8w4_linear_cpu float8_linear_cpu"
-    ).split()
-    return last in exact or name.startswith("triton_tem_")
+    if name.startswith("triton_tem_"):
+        return True
+    if re.search(r"reorder|prepack|weight_to_int4pack", last):
+        return False
+    words = r"(?:mm|mv|dot|linear|conv(?!ert)|lstm|gru|rnn|attention|pack_mm|matmul)"
+    return re.search(rf"(?:^|_|q|b|add){words}", last) is not None
 
 
 @portable
@@ -231,8 +225,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, Any]:
         name = short_dtype(str(tensor.dtype).removeprefix("torch."))
         num_bytes[name] = num_bytes.get(name, 0) + tensor.numel() * tensor.element_size()
 
-    named = [*module.named_parameters(), *module.named_buffers()]
-    for name, tensor in named:
+    for tensor in [*module.parameters(), *module.buffers()]:
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))

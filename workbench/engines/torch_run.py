@@ -79,20 +79,25 @@ def make_call(module: torch.nn.Module) -> Callable[[Any], Any]:
 
 
 @portable
-def fetch_outputs(raw: Any) -> dict[str, Any]:
-    """Outputs as numpy arrays by dotted name; formats numpy lacks come as float32."""
+def make_fetch() -> Callable[[Any], dict[str, Any]]:
+    """A function that copies outputs to numpy arrays by dotted name.
+
+    Formats that numpy lacks (bfloat16, the 8-bit floats) come as float32.
+    """
     import torch
 
-    arrays: dict[str, Any] = {}
-    for name, value in flatten_outputs(raw).items():
-        if isinstance(value, torch.Tensor):
-            tensor = value.detach()
-            if tensor.dtype == torch.bfloat16 or tensor.dtype.itemsize == 1:
-                known = (torch.bool, torch.uint8, torch.int8)
-                tensor = tensor if tensor.dtype in known else tensor.float()
-            value = tensor.cpu().numpy()
-        arrays[name] = value
-    return arrays
+    def fetch(raw: Any) -> dict[str, Any]:
+        arrays: dict[str, Any] = {}
+        for name, value in flatten_outputs(raw).items():
+            arrays[name] = value
+            if isinstance(value, torch.Tensor):
+                tensor = value.detach()
+                if tensor.dtype == torch.bfloat16 or "float8" in str(tensor.dtype):
+                    tensor = tensor.float()
+                arrays[name] = tensor.cpu().numpy()
+        return arrays
+
+    return fetch
 
 
 @portable
