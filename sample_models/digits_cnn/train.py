@@ -96,7 +96,8 @@ def main() -> None:
         "C. Kaynak, 1998, UCI Machine Learning Repository) as scikit-learn bundles them, divided "
         f"by 16. {NUM_TRAIN} train, {NUM_CALIBRATION} calibrate, {len(labels)} evaluate, drawn "
         "at random.",
-        "licence": "BSD-3-Clause for the model; the images are CC BY 4.0",
+        "licence": "BSD-3-Clause for the model; the images are CC BY 4.0 (notice in "
+        "`licence-data.txt`)",
         "training": f"{NUM_EPOCHS} epochs of AdamW with a one-cycle rate, images turned, sheared, "
         f"scaled and shifted at random, seed {SEED}; `python -m sample_models.digits_cnn.train`.",
         "limits": "The thirteen writers are in all three parts, so the figure says how well it "
