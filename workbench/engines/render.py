@@ -20,6 +20,7 @@ from types import CodeType
 from workbench.core.json import Json
 from workbench.engines.check import command_line
 from workbench.engines.engine import Engine, engine
+from workbench.engines.table import check_available
 from workbench.levers.step import Context, Step
 from workbench.levers.table import plan, resolve
 
@@ -47,6 +48,7 @@ def steps_of(context: Context) -> tuple[Step, ...]:
 
     Raises UnavailableError where the engine or a lever cannot be had here.
     """
+    check_available(context)
     chosen = engine(context.recipe.engine)
     order = {p: i for i, p in enumerate((*chosen.build_phases, *chosen.load_phases))}
     steps = [*chosen.steps(context), *plan(context)]
