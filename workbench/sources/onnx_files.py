@@ -250,7 +250,7 @@ def _declared_bytes(tensor: Any) -> int:
 
 def _check_external(path: Path, tensor: Any, size: int, *, trusted: bool) -> str:
     """The location of a tensor's external data, relative to the model, once it is safe."""
-    entry = {item.key: item.value for item in tensor.external_data}
+    entry: dict[str, str] = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
     check_location(path.parent, location, trusted=trusted, owner=f"the tensor {tensor.name!r}")
     file = path.parent / location
@@ -350,7 +350,7 @@ def _dtype_name(elem_type: int) -> str:
 
     name = str(onnx.TensorProto.DataType.Name(elem_type))
     known = {"FLOAT": "float32", "DOUBLE": "float64", "BFLOAT16": "bfloat16", "STRING": "str"}
-    return known.get(name, name.lower())
+    return str(known.get(name, name.lower()))
 
 
 _PASSES_IDS = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose")
