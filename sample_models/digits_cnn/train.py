@@ -13,8 +13,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn import functional
 
-from sample_models.digits_cnn.model import make
-from sample_models.shipping import ship
+from ..shipping import ship
+from .model import make
 
 SEED = 7
 NUM_TRAIN, NUM_CALIBRATION = 1000, 128

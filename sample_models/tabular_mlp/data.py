@@ -21,7 +21,7 @@ def collect() -> None:
     """Write distinct, plausible rows, drawn at random: measures, grades and dollars."""
     from plotnine.data import diamonds
 
-    from sample_models.tabular_mlp.model import preprocess
+    from .model import preprocess
 
     table = diamonds.drop_duplicates().reset_index(drop=True)
     # A stone of no size, or wider than any of its weight: slips of the keyboard.

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from sample_models.shipping import ship
-from sample_models.tabular_mlp.data import split
-from sample_models.tabular_mlp.model import make
+from ..shipping import ship
+from .data import split
+from .model import make
 
 SEED = 7
 NUM_EPOCHS, BATCH_SIZE, PEAK_RATE = 60, 100, 0.003
