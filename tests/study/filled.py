@@ -110,7 +110,14 @@ def visits(
                 Pair(baseline=base, variant=other, baseline_first=bool(rng.random() < 0.5))
             )
         made.append(
-            Visit(number=number, started_s=1.75e9 + 3 * number, pairs=tuple(pairs), host_load=0.08)
+            Visit(
+                number=number,
+                started_s=1.75e9 + 3 * number,
+                pairs=tuple(pairs),
+                host_load=0.08,
+                baseline_process=11,
+                variant_process=20 + number % 2,
+            )
         )
     return made
 

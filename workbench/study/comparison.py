@@ -13,7 +13,6 @@ from workbench.core.errors import StudyError
 from workbench.core.measurement import ColdStart, Visit
 from workbench.core.model import Model, PreparedModel
 from workbench.core.variant import Variant
-from workbench.measure.statistics import Latency, summarise_calls
 from workbench.measure.verdict import decide
 from workbench.study.indirect import against
 from workbench.study.reader import StudyReader
@@ -40,6 +39,19 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Call:
+    """Latency of one call, in seconds: its median, and the tails that samples allow.
+
+    `tails_s` maps "p95" and "p99" to their values; one that rests on too few calls is
+    absent. `num_calls` is how many were timed.
+    """
+
+    median_s: Estimate
+    tails_s: dict[str, Estimate]
+    num_calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One variant in a comparison.
 
@@ -54,7 +66,7 @@ class Row:
     variant: Variant
     is_baseline: bool
     decision: Decision | None = None
-    call: Latency | None = None
+    call: Call | None = None
     item_s: Estimate | None = None
     baseline_batch: int | None = None
     one_off_s: float | None = None
@@ -85,8 +97,8 @@ class Row:
         if self.decision is None:
             return ""
         text = self.decision.text
-        if self.decision.provisional and "provisional" not in text and self.decision.ratio:
-            text = f"provisional: {text}"
+        if self.decision.provisional and self.decision.low is not None:
+            text = f"{text.removeprefix('undecided: ')}, provisional"
         if self.baseline_batch is not None and self.decision.ratio is not None:
             items = self.variant.items_per_call
             return f"{text} per item, batch {items} vs {self.baseline_batch}"
@@ -176,7 +188,7 @@ def compare(
     control = next((v for v in variants.values() if v.role == "control"), None)
     control_visits = visits[control.number] if control else []
     decisions = {
-        n: decide(visits[n], control_visits, v.options.threshold)
+        n: decide(visits[n], control_visits, threshold=v.options.threshold)
         for n, v in variants.items()
         if visits[n]
     }
@@ -193,13 +205,16 @@ def compare(
             decision = None
         elif baseline != root:
             decision = against(
-                decision, decisions.get(baseline), is_root=number == root, options=variant.options
+                decision,
+                decisions.get(baseline),
+                is_root=number == root,
+                threshold=variant.options.threshold,
             )
         made[number] = (variant, decision, call, item_s, _load(visits[number]))
     return _assemble(reader, made, baseline, control, goal, latency_limit_s)
 
 
-_Made = tuple[Variant, Decision | None, Latency | None, Estimate | None, float | None]
+_Made = tuple[Variant, Decision | None, Call | None, Estimate | None, float | None]
 
 
 def _assemble(
@@ -227,9 +242,7 @@ def _assemble(
             break_even=words,
             host_load=load,
         )
-    others = [
-        row for row in rows.values() if not row.is_baseline and row.variant.role != "control"
-    ]
+    others = [row for row in rows.values() if not row.is_baseline and row.variant.role != "control"]
     return Comparison(
         study=str(reader.folder),
         model=reader.model(),
@@ -250,7 +263,7 @@ def _order(row: Row, goal: Goal, limit_s: float | None) -> tuple[int, float, int
         return (2 if row.variant.failure else 1, 0.0, row.number)
     late = limit_s is not None and not meets_limit(row, limit_s)
     if goal == "latency" and row.call is not None:
-        return (int(late), row.call.median_s, row.number)
+        return (int(late), row.call.median_s.value, row.number)
     assert row.decision is not None
     assert row.decision.ratio is not None
     return (int(late), -row.decision.ratio, row.number)
@@ -260,7 +273,7 @@ def meets_limit(row: Row, limit_s: float) -> bool:
     """Whether the row's calls stay below a latency: its p95 where known, else its median."""
     if row.call is None:
         return False
-    return (row.call.p95_s or row.call.median_s) <= limit_s
+    return row.call.tails_s.get("p95", row.call.median_s).value <= limit_s
 
 
 def one_off_s(cold: ColdStart | None) -> float | None:
@@ -302,7 +315,7 @@ def _break_even(
 
 def _summaries(
     visits: Sequence[Visit], side: Literal["baseline", "variant"]
-) -> tuple[Latency | None, Estimate | None]:
+) -> tuple[Call | None, Estimate | None]:
     if not visits:
         return None, None
     rounds = [[getattr(pair, side) for pair in visit.pairs] for visit in visits]

@@ -49,6 +49,7 @@ JSON_COLUMNS: dict[str, Any] = {
     "notes": tuple[str, ...],
 }
 BOOL_COLUMNS = ("artifact_cached", "started_cold")
+_VISIT_COLUMNS = ("number", "started_s", "host_load", "baseline_process", "variant_process")
 _ROUND_COLUMNS = (
     "ran_first",
     "num_calls",
@@ -179,27 +180,26 @@ class StudyReader:
         with self._reading() as db:
             # One statement, so that a visit written meanwhile is seen whole or not at all.
             rows = db.execute(
-                f"""SELECT v.number, v.started_s, v.host_load, r.pair, r.side,
-                          {", ".join(f"r.{name}" for name in _ROUND_COLUMNS)}
-                   FROM visits v LEFT JOIN rounds r ON r.variant = v.variant
-                        AND r.visit = v.number
-                   WHERE v.variant = ? ORDER BY v.number, r.pair, r.side""",
+                f"""SELECT {", ".join(f"v.{name}" for name in _VISIT_COLUMNS)}, r.pair, r.side,
+                           {", ".join(f"r.{name}" for name in _ROUND_COLUMNS)}
+                    FROM visits v LEFT JOIN rounds r ON r.variant = v.variant
+                         AND r.visit = v.number
+                    WHERE v.variant = ? ORDER BY v.number, r.pair, r.side""",
                 (number,),
             ).fetchall()
-        grouped: dict[tuple[int, float, float | None], dict[int, dict[str, Any]]] = {}
-        for visit, started_s, host_load, pair, side, *rest in rows:
-            sides = grouped.setdefault((visit, started_s, host_load), {})
+        num = len(_VISIT_COLUMNS)
+        grouped: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+        for row in rows:
+            pair, side, *rest = row[num:]
+            pairs = grouped.setdefault(row[:num], {})
             if pair is not None:
-                sides.setdefault(pair, {})[side] = dict(zip(_ROUND_COLUMNS, rest, strict=True))
-        return [
-            Visit(
-                number=visit,
-                started_s=started_s,
-                host_load=host_load,
-                pairs=tuple(self._pair(sides) for sides in pairs.values()),
-            )
-            for (visit, started_s, host_load), pairs in grouped.items()
-        ]
+                pairs.setdefault(pair, {})[side] = dict(zip(_ROUND_COLUMNS, rest, strict=True))
+        return [self._visit(visit, list(pairs.values())) for visit, pairs in grouped.items()]
+
+    def _visit(self, columns: tuple[Any, ...], pairs: list[dict[str, Any]]) -> Visit:
+        row = _convert(dict(zip(_VISIT_COLUMNS, columns, strict=True)), _VisitRow)
+        made = {name: getattr(row, name) for name in _VISIT_COLUMNS}
+        return Visit(pairs=tuple(self._pair(sides) for sides in pairs), **made)
 
     def _pair(self, sides: dict[str, Any]) -> Pair:
         if sides.keys() != {"baseline", "variant"}:
@@ -288,6 +288,14 @@ class _VariantRow(msgspec.Struct, kw_only=True):
     failure: str | None
     versions: str | None
     notes: str
+
+
+class _VisitRow(msgspec.Struct, kw_only=True):
+    number: int
+    started_s: float
+    host_load: float | None
+    baseline_process: int
+    variant_process: int
 
 
 class _RoundRow(msgspec.Struct, kw_only=True):

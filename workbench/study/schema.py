@@ -43,6 +43,8 @@ TABLES = {
             number INTEGER NOT NULL,
             started_s REAL NOT NULL,
             host_load REAL,
+            baseline_process INTEGER NOT NULL,
+            variant_process INTEGER NOT NULL,
             PRIMARY KEY (variant, number)
         ) WITHOUT ROWID""",
     "rounds": """

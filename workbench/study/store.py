@@ -125,8 +125,15 @@ class Store(StudyReader):
         with self._writing() as db:
             try:
                 db.execute(
-                    "INSERT INTO visits VALUES (?, ?, ?, ?)",
-                    (number, visit.number, visit.started_s, visit.host_load),
+                    "INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)",
+                    (
+                        number,
+                        visit.number,
+                        visit.started_s,
+                        visit.host_load,
+                        visit.baseline_process,
+                        visit.variant_process,
+                    ),
                 )
             except sqlite3.IntegrityError as error:
                 raise StudyError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,9 +62,7 @@ class Column:
 COLUMNS: dict[Key, Column] = {
     "number": Column(title="#", help="The row's number in the study.", is_numeric=True),
     "variant": Column(title="variant", help="The recipe, as it was asked for."),
-    "ran": Column(
-        title="really ran", help="What was executed, read from the running worker."
-    ),
+    "ran": Column(title="really ran", help="What was executed, read from the running worker."),
     "verdict": Column(
         title="verdict",
         help="Time per item against the baseline, with the interval that covers it at 95 %.",
@@ -132,12 +132,19 @@ def _ran(row: Row) -> Cell:
             mark="⚠",
             tone="warn",
         )
-    return Cell(text=", ".join(evidence.labels) or "as asked", detail=executed(evidence))
+    ranked = sorted(evidence.precision_share, key=lambda dtype: -evidence.precision_share[dtype])
+    return Cell(
+        text=", ".join(evidence.labels) or (ranked[0] if ranked else evidence.device),
+        detail=executed(evidence),
+    )
 
 
 def executed(evidence: Evidence) -> str:
     """What was executed, in one line: engine, device, precision, threads."""
-    parts = [evidence.engine_version, "on " + (", ".join(evidence.providers) or evidence.device)]
+    where = f"on {evidence.device}"
+    if evidence.providers:
+        where += f" by {', '.join(evidence.providers)}"
+    parts = [evidence.engine_version, where]
     if evidence.precision_share:
         ranked = sorted(evidence.precision_share.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{share * 100:.0f} % {dtype}" for dtype, share in ranked[:3])
@@ -145,11 +152,16 @@ def executed(evidence: Evidence) -> str:
     if evidence.num_layers_quantized is not None and evidence.num_layers is not None:
         parts.append(f"{evidence.num_layers_quantized} of {evidence.num_layers} layers quantized")
     if evidence.graph_breaks:
-        parts.append(f"{len(evidence.graph_breaks)} graph break(s)")
+        parts.append(many(len(evidence.graph_breaks), "graph break"))
     if evidence.num_threads is not None:
-        wait = f", waiting {evidence.thread_wait}" if evidence.thread_wait else ""
-        parts.append(f"{evidence.num_threads} thread(s){wait}")
+        wait = f", {evidence.thread_wait} wait" if evidence.thread_wait else ""
+        parts.append(f"{many(evidence.num_threads, 'thread')}{wait}")
     return " · ".join(parts)
+
+
+def many(number: int, noun: str) -> str:
+    """ "1 visit", "12 visits"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _VERDICTS: dict[str, tuple[str, Tone]] = {
@@ -172,16 +184,20 @@ def _verdict(row: Row) -> Cell:
         )
     if variant.state == "stopped-early":
         said = failure.message if failure else ""
-        return Cell(text=f"stopped early: {first_ratio_text(row)}", detail=said, mark="■", tone="bad")
+        return Cell(
+            text=f"stopped early: {first_ratio_text(row)}", detail=said, mark="■", tone="bad"
+        )
     if decision is not None and decision.ratio is not None:
         mark, tone = _VERDICTS[decision.verdict]
         if decision.provisional:
             mark, tone = "~", "quiet"
-        said = f"{decision.num_visits} visit(s)"
+        said = many(decision.num_visits, "visit")
         if variant.state not in ("done", "measuring"):
             said += f"; {variant.state}"
         if variant.state == "measuring":
             said += ", still measuring"
+        if decision.reason and decision.verdict == "undecided":
+            said += f"; {decision.reason}"
         return Cell(text=row.verdict_text, detail=said, mark=mark, tone=tone)
     if variant.state in ("stopped", "interrupted"):
         said = failure.message if failure else ""
@@ -240,8 +256,8 @@ def _quality(row: Row) -> Cell:
     if quality.value is not None:
         value = quality_value(quality.value, quality.metric)
         if quality.low is not None and quality.high is not None:
-            low = quality_value(quality.low, quality.metric)
-            high = quality_value(quality.high, quality.metric)
+            low = quality_value(quality.low, quality.metric).removesuffix(" %")
+            high = quality_value(quality.high, quality.metric).removesuffix(" %")
             value += f" ({low}–{high})"
         parts.append(f"{value} {quality.metric}, {quality.num_rows} rows")
     if quality.max_abs_error is not None:
@@ -253,9 +269,12 @@ def _quality(row: Row) -> Cell:
 
 def quality_value(value: float, metric: str) -> str:
     """A metric's value as people write it: agreements and accuracies in per cent."""
-    if any(word in metric for word in ("agreement", "accuracy", "overlap")):
-        return f"{value * 100:.4g} %"
-    return f"{value:.4g}"
+    return f"{value * 100:.4g} %" if is_share(metric) else f"{value:.4g}"
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of rows, 1 being best."""
+    return any(word in metric for word in ("agreement", "accuracy", "overlap"))
 
 
 def _memory(row: Row) -> Cell:
@@ -319,8 +338,15 @@ def _seconds(value: Estimate | None) -> Cell:
         return _ABSENT
     detail = ""
     if value.low is not None and value.high is not None:
-        detail = f"{format_seconds(value.low)}–{format_seconds(value.high)}"
+        detail = span(value.low, value.high)
     return Cell(text=format_seconds(value.value), detail=detail)
+
+
+def span(low_s: float, high_s: float) -> str:
+    """An interval of seconds, its unit said once where it is the same: "3.97–4.07 ms"."""
+    low, high = format_seconds(low_s), format_seconds(high_s)
+    value, _, unit = low.partition(" ")
+    return f"{value}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
 
 
 _ABSENT = Cell(text="–", tone="quiet")
@@ -354,6 +380,25 @@ def caption(comparison: Comparison) -> str:
     noise = (
         "no control yet, so verdicts are provisional"
         if floor is None
-        else f"the baseline against itself differs by up to {(2.718281828**floor - 1) * 100:.1f} %"
+        else f"the baseline against itself differs by up to {math.expm1(floor) * 100:.1f} %"
     )
-    return f"{comparison.model.name} on {device}; one stream; {noise}."
+    said = f"{comparison.model.name} on {device}; one stream; {noise}."
+    reasons = no_energy(comparison)
+    return f"{said} Energy unavailable: {reasons}." if reasons else said
+
+
+def no_energy(comparison: Comparison) -> str | None:
+    """Why no row has an energy reading, or None where one has or none was tried."""
+    readings = [row.variant.energy for row in (comparison.baseline, *comparison.rows)]
+    if any(r is not None and r.joules_per_1000_items is not None for r in readings):
+        return None
+    return next((r.reason for r in readings if r is not None and r.reason), None)
+
+
+def shown_columns(comparison: Comparison, keys: Sequence[Key]) -> list[Key]:
+    """Those of the columns in which some row says something."""
+    rows = (comparison.baseline, *comparison.rows)
+    empty = {key for key in keys if all(cell(row, key).text == "–" for row in rows)}
+    if no_energy(comparison):
+        empty.add("energy")
+    return [key for key in keys if key not in empty]

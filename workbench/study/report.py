@@ -1,0 +1,536 @@
+"""A study as one HTML file: no network, no script, every text escaped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+
+from workbench.core.evidence import Evidence
+from workbench.core.units import format_bytes, format_count, format_seconds
+from workbench.study import extracts, plots
+from workbench.study.choice import best
+from workbench.study.comparison import Comparison, Row
+from workbench.study.markup import Markup, element
+from workbench.study.reader import StudyReader
+from workbench.study.table import (
+    COLUMNS,
+    Cell,
+    Key,
+    caption,
+    cell,
+    executed,
+    format_rate,
+    quality_value,
+    shown_columns,
+)
+
+_MAIN: tuple[Key, ...] = (
+    "number",
+    "variant",
+    "verdict",
+    "ran",
+    "item",
+    "call",
+    "throughput",
+    "quality",
+    "memory",
+    "size",
+    "energy",
+)
+_ONCE: tuple[Key, ...] = (
+    "number",
+    "variant",
+    "build",
+    "compile",
+    "load",
+    "first_call",
+    "copies",
+    "one_off",
+    "break_even",
+)
+_NUM_OPERATORS = 14
+_WIDTHS: dict[Key, str] = {
+    "verdict": "wider",
+    "ran": "wider",
+    "quality": "wide",
+    "variant": "wide",
+}
+
+
+def report_html(reader: StudyReader, comparison: Comparison) -> str:
+    """The whole page."""
+    sections = [
+        _verdict(comparison),
+        _intervals(comparison),
+        _table(comparison),
+        _latency(reader, comparison),
+        _sweeps(comparison),
+        _quality(comparison),
+        _once(comparison),
+        _failures(comparison),
+        _evidence(comparison),
+        _about(comparison),
+        _how_to_read(comparison),
+    ]
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"{comparison.model.name}: variants compared"),
+        # Ours and constant; a style element's text is not escaped.
+        element("style", Markup(_style())),
+    )
+    body = element("body", element("main", _header(comparison), *sections))
+    return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
+
+
+def _style() -> str:
+    return files("workbench.study").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _header(comparison: Comparison) -> Markup:
+    made_s = comparison.created_s
+    when = "" if made_s is None else time.strftime("%d %B %Y, %H:%M", time.localtime(made_s))
+    return element(
+        "header",
+        element(
+            "div",
+            element("p", "Variants of one model, run here and compared", class_="kicker"),
+            element("h1", comparison.model.name),
+        ),
+        element("p", _device(comparison), element("br"), when, class_="soft"),
+    )
+
+
+def _device(comparison: Comparison) -> str:
+    host = comparison.host
+    if host is None or not host.devices:
+        return "device not probed yet"
+    ran_on = comparison.baseline.variant.device
+    device = (host.device(ran_on) if ran_on else None) or host.devices[0]
+    cores = f", {device.num_cores} cores" if device.num_cores else ""
+    return f"{device.name}{cores}"
+
+
+def _verdict(comparison: Comparison) -> Markup:
+    choice = best(comparison)
+    lead = choice.text
+    if choice.row is not None:
+        recipe = choice.row.variant.recipe
+        lead = f"▲ {choice.row.verdict_text}: #{choice.row.number} {recipe.spec}"
+    chips = [
+        element("li", element("b", str(count)), f" {word}")
+        for word, count in extracts.counts(comparison.rows)
+    ]
+    return element(
+        "section",
+        element("p", lead, class_="lead"),
+        element("p", _beside(choice.row), class_="soft") if choice.row else None,
+        element("ul", *chips, class_="chips"),
+        class_="verdict good" if choice.row else "verdict",
+    )
+
+
+def _beside(row: Row) -> str:
+    """What the winner costs and keeps, in one sentence."""
+    parts = []
+    quality = cell(row, "quality")
+    if quality.text != "–":
+        parts.append(f"quality {quality.text}" + (f" ({quality.detail})" if quality.detail else ""))
+    if row.call is not None:
+        parts.append(f"a call takes {format_seconds(row.call.median_s.value)}")
+    memory = cell(row, "memory")
+    if memory.text != "–":
+        parts.append(f"{memory.text} peak memory")
+    if row.break_even:
+        parts.append(f"break-even: {row.break_even}")
+    said = "; ".join(parts)
+    return said[:1].upper() + said[1:] + "."
+
+
+def _section(title: str, *parts: Markup | None, lead: str = "") -> Markup:
+    return element(
+        "section", element("h2", title), element("p", lead, class_="soft") if lead else None, *parts
+    )
+
+
+def _intervals(comparison: Comparison) -> Markup | None:
+    bars = extracts.interval_bars(comparison)
+    if not bars:
+        return None
+    floor = comparison.floor
+    band = (
+        "The grey band is what the baseline shows against itself: inside it nothing is known."
+        if floor
+        else "The baseline has not been measured against itself yet."
+    )
+    batches = any(row.baseline_batch for row in comparison.rows)
+    per_item = " Rows of another batch size are compared per item." if batches else ""
+    return _section(
+        "Speed against the baseline",
+        plots.interval_plot(bars, floor),
+        lead=f"Time per item, with the interval that covers it at 95 %. {band}{per_item}",
+    )
+
+
+def _table(comparison: Comparison) -> Markup:
+    rows = (comparison.baseline, *comparison.rows)
+    return _section("All variants", _html_table(comparison, rows, _MAIN), lead=caption(comparison))
+
+
+def _html_table(comparison: Comparison, rows: Sequence[Row], keys: Sequence[Key]) -> Markup:
+    keys = shown_columns(comparison, keys)
+    winner = best(comparison).row
+    head = [
+        element(
+            "th",
+            COLUMNS[key].title,
+            title=COLUMNS[key].help,
+            class_="number" if COLUMNS[key].is_numeric else None,
+        )
+        for key in keys
+    ]
+    body = [
+        element(
+            "tr",
+            *(_td(cell(row, key), key, is_best=row is winner) for key in keys),
+            class_="best" if row is winner else None,
+        )
+        for row in rows
+    ]
+    table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
+    return element("div", table, class_="scroll")
+
+
+def _td(made: Cell, key: Key, *, is_best: bool) -> Markup:
+    badge = element("span", "best", class_="badge") if is_best and key == "variant" else None
+    return element(
+        "td",
+        element("span", made.marked, class_=made.tone or None),
+        badge,
+        element("span", made.detail, class_="detail") if made.detail else None,
+        class_=f"number {key}" if COLUMNS[key].is_numeric else _WIDTHS.get(key),
+    )
+
+
+def _latency(reader: StudyReader, comparison: Comparison) -> Markup | None:
+    found = extracts.distributions(reader, comparison)
+    if not found:
+        return None
+    return _section(
+        "How long a call takes",
+        plots.distribution_plot(found, format_seconds),
+        lead="Every timed call, on a log axis. The line is the median; a dot marks each tail "
+        "that enough calls were timed for. A call of a larger batch does more work.",
+    )
+
+
+def _sweeps(comparison: Comparison) -> Markup | None:
+    found = extracts.sweeps(comparison)
+    if not found:
+        return None
+    parts = []
+    for spec, rows in found:
+        calls = [(float(r.variant.items_per_call or 0), r.call.median_s) for r in rows if r.call]
+        rates = [(float(r.variant.items_per_call or 0), r.throughput) for r in rows]
+        parts.append(element("h3", spec))
+        parts.append(
+            element(
+                "div",
+                plots.line_plot(calls, title="latency of a call", format_y=format_seconds),
+                plots.line_plot(
+                    [(x, y) for x, y in rates if y], title="items a second", format_y=format_rate
+                ),
+                class_="pair",
+            )
+        )
+    return _section(
+        "Batch size",
+        *parts,
+        lead="One stream of calls, one after the other: a larger batch answers more items a "
+        "second, and each of them later.",
+    )
+
+
+def _quality(comparison: Comparison) -> Markup | None:
+    points, metric = extracts.quality_points(comparison)
+    if not points:
+        return None
+    bound = extracts.quality_bound(comparison, metric)
+    return _section(
+        "Quality against speed",
+        plots.scatter_plot(
+            points,
+            x_title="times as fast as the baseline, per item",
+            y_title=metric,
+            format_y=lambda value: quality_value(value, metric),
+            bound=bound,
+        ),
+        lead="To the right is faster, up is closer to the baseline's answers. A row is kept "
+        "when the whole of its line lies above the bound.",
+    )
+
+
+def _once(comparison: Comparison) -> Markup | None:
+    bars = extracts.stacked_bars(comparison)
+    if not bars:
+        return None
+    rows = [r for r in (comparison.baseline, *comparison.rows) if r.variant.cold_start]
+    return _section(
+        "What is paid once",
+        plots.stacked_plot(bars, extracts.PARTS, format_seconds),
+        _html_table(comparison, rows, _ONCE),
+        lead="Seconds before the first answer: building, compiling with an empty cache, loading, "
+        "the first call. None of it is part of a latency above. Break-even is the number of "
+        "calls after which a faster variant has won it back.",
+    )
+
+
+def _failures(comparison: Comparison) -> Markup | None:
+    rows = [row for row in comparison.rows if row.variant.failure is not None]
+    if not rows:
+        return None
+    parts = []
+    for row in rows:
+        failure = row.variant.failure
+        assert failure is not None
+        parts.append(
+            element(
+                "div",
+                element("b", f"#{row.number} {row.variant.recipe.spec}"),
+                element("p", cell(row, "verdict").marked, class_=cell(row, "verdict").tone or None),
+                element("p", f"In the stage {failure.stage}, kind {failure.kind}.", class_="soft"),
+                element("p", f"What to do: {failure.remedy}") if failure.remedy else None,
+                element("details", element("summary", "Log"), element("pre", failure.detail))
+                if failure.detail
+                else None,
+            )
+        )
+    return _section("What did not run, and what to do", element("div", *parts, class_="failures"))
+
+
+def _evidence(comparison: Comparison) -> Markup | None:
+    rows = [
+        r for r in (comparison.baseline, *comparison.rows) if r.variant.evidence or r.variant.notes
+    ]
+    if not rows:
+        return None
+    return _section(
+        "What really ran",
+        *(_evidence_of(row) for row in rows),
+        lead="Read from the artifact or the running worker, never from the recipe.",
+    )
+
+
+def _evidence_of(row: Row) -> Markup:
+    evidence = row.variant.evidence
+    said = executed(evidence) if evidence else "nothing was read back"
+    parts: list[Markup | None] = []
+    if evidence is not None:
+        parts += [_facts(_evidence_facts(row, evidence)), *_evidence_lists(evidence)]
+    notes = [*(evidence.notes if evidence else ()), *row.variant.notes]
+    parts += [element("p", f"Note: {note}", class_="soft") for note in notes]
+    return element(
+        "details",
+        element(
+            "summary",
+            element("b", f"#{row.number} "),
+            row.variant.recipe.spec,
+            element("span", said, class_="detail"),
+        ),
+        element("div", *parts),
+    )
+
+
+def _evidence_facts(row: Row, evidence: Evidence) -> list[tuple[str, str]]:
+    record = row.variant
+    versions = record.versions or {}
+    facts = [
+        ("engine", evidence.engine_version),
+        ("device", evidence.device),
+        ("providers", ", ".join(evidence.providers)),
+        (
+            f"precision, share of {evidence.share_of}",
+            ", ".join(f"{k} {v * 100:.1f} %" for k, v in evidence.precision_share.items()),
+        ),
+        ("labels earned", ", ".join(evidence.labels)),
+        ("asked for and not done", "; ".join(evidence.unmet)),
+        (
+            "layers quantized",
+            ""
+            if evidence.num_layers_quantized is None
+            else f"{evidence.num_layers_quantized} of {evidence.num_layers}"
+            + (
+                f", {evidence.weights_quantized_share * 100:.0f} % of weights"
+                if evidence.weights_quantized_share is not None
+                else ""
+            ),
+        ),
+        ("fused operators", ", ".join(f"{k} ×{v}" for k, v in evidence.fused.items())),
+        ("attention kernel", evidence.attention or ""),
+        ("channels last", {None: "", True: "yes", False: "no"}[evidence.channels_last]),
+        ("compiles", _count(evidence.num_compiles)),
+        ("recompiles", _count(evidence.num_recompiles)),
+        ("graph launches", _count(evidence.num_graph_launches)),
+        (
+            "threads",
+            ""
+            if evidence.num_threads is None
+            else f"{evidence.num_threads}, waiting {evidence.thread_wait or 'as the engine does'}",
+        ),
+        ("machine load by others", "" if row.host_load is None else f"{row.host_load * 100:.0f} %"),
+        ("worker", {None: "", True: "started cold", False: "a warm spare"}[record.started_cold]),
+        ("versions", ", ".join(f"{k} {v}" for k, v in versions.items())),
+    ]
+    return [(title, value) for title, value in facts if value]
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _evidence_lists(evidence: Evidence) -> list[Markup | None]:
+    parts: list[Markup | None] = []
+    if evidence.graph_breaks:
+        parts.append(element("h3", "Graph breaks"))
+        parts += [
+            element("p", element("code", f"{b.file}:{b.line}"), f" {b.reason}")
+            for b in evidence.graph_breaks
+        ]
+    if evidence.operators:
+        ranked = sorted(evidence.operators, key=lambda o: -(o.share or 0.0))
+        head = element("tr", *(element("th", t) for t in ("operator", "type", "calls", "share")))
+        body = [
+            element(
+                "tr",
+                element("td", element("code", operator.name)),
+                element("td", operator.dtype),
+                element("td", str(operator.num_calls), class_="number"),
+                element(
+                    "td",
+                    "not timed" if operator.share is None else f"{operator.share * 100:.1f} %",
+                    class_="number",
+                ),
+            )
+            for operator in ranked[:_NUM_OPERATORS]
+        ]
+        parts.append(element("h3", "Operators"))
+        parts.append(element("table", element("thead", head), element("tbody", *body)))
+        if len(ranked) > _NUM_OPERATORS:
+            parts.append(element("p", f"and {len(ranked) - _NUM_OPERATORS} more", class_="soft"))
+    return parts
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> Markup:
+    return element(
+        "dl",
+        *(
+            element("div", element("dt", title), element("dd", value))
+            for title, value in facts
+            if value
+        ),
+        class_="facts",
+    )
+
+
+def _about(comparison: Comparison) -> Markup:
+    model, prepared, host = comparison.model, comparison.prepared, comparison.host
+    devices = host.devices if host else ()
+    facts = [
+        ("model", model.name),
+        ("parameters", format_count(model.num_parameters)),
+        ("weights", format_bytes(model.num_bytes)),
+        ("inputs", "; ".join(map(str, model.inputs))),
+        ("taken in as", prepared.origin if prepared else model.kind),
+        ("batch", _batch(comparison)),
+        ("exported scripts", (prepared.not_exportable or "possible") if prepared else ""),
+        ("settings taken over", ", ".join(f"{k} {v}" for k, v in model.settings.items())),
+        *(
+            (f"device {d.id}", f"{d.name}; {d.reading}; {format_bytes(d.memory_bytes)}")
+            for d in devices
+        ),
+        ("Python", f"{host.python_version} on {host.platform}" if host else ""),
+        ("packages", ", ".join(f"{k} {v}" for k, v in _packages(comparison))),
+        ("workbench", comparison.workbench or ""),
+        ("study", comparison.study),
+    ]
+    notes = [*model.notes, *(prepared.notes if prepared else ()), *(host.notes if host else ())]
+    return _section(
+        "Model and machine",
+        _facts([(title, value) for title, value in facts if value and value != "–"]),
+        *(element("p", f"Note: {note}", class_="soft") for note in notes),
+    )
+
+
+_NAMED = ("torch", "torchao", "onnx", "onnxruntime", "onnxruntime-gpu", "openvino", "nncf", "numpy")
+
+
+def _packages(comparison: Comparison) -> list[tuple[str, str]]:
+    packages = comparison.host.packages if comparison.host else {}
+    return [(name, packages[name]) for name in _NAMED if name in packages]
+
+
+def _batch(comparison: Comparison) -> str:
+    prepared = comparison.prepared
+    if prepared is None:
+        return ""
+    claim = prepared.batch
+    if not claim.dynamic:
+        return f"fixed: {claim.reason}" if claim.reason else "fixed"
+    sizes = ", ".join(map(str, claim.verified_sizes))
+    said = f"may vary (also ran with {sizes})"
+    if claim.rows_independent is False:
+        said += "; rows depend on the rows beside them"
+    return said
+
+
+_GUIDE = (
+    (
+        "Only equal work is compared.",
+        "The ratio is the baseline's time per item over the variant's: “1.41× as fast "
+        "(1.39–1.43)” is 1.41 times as many items in the same time. A row of another batch "
+        "size says so, and the latency of its calls stands in a column of its own.",
+    ),
+    (
+        "Both sides take turns.",
+        "Baseline and variant are alive at once, in processes of their own, and run short rounds "
+        "in random order. Rounds come in visits, seconds apart. The visit is the unit of every "
+        "interval, because rounds of one visit share the machine's mood.",
+    ),
+    (
+        "A verdict has to clear three bars.",
+        "“Faster” and “slower” need the whole interval beyond the threshold and beyond the "
+        "control's floor: what the baseline shows against itself in fresh processes. “Same” needs "
+        "the whole interval within the threshold. Everything else is undecided, and provisional "
+        "while visits are few.",
+    ),
+    (
+        "Quality is compared with the baseline's answers.",
+        "“Kept” means that the lower end of the interval clears the tolerance. With generated "
+        "inputs, or too few rows, quality is unknown and the row cannot lead.",
+    ),
+    (
+        "Marks, beside the colours.",
+        "▲ faster, ▼ slower, = same, ? undecided, ~ provisional, ✕ failed, ■ stopped, … not "
+        "finished, ⚠ did not do what was asked.",
+    ),
+)
+
+
+def _how_to_read(comparison: Comparison) -> Markup:
+    goal = {
+        "time-per-item": "time per item",
+        "latency": "latency of a call",
+        "throughput": "throughput of one stream",
+    }[comparison.goal]
+    limit = comparison.latency_limit_s
+    under = f" with calls of at most {format_seconds(limit)}" if limit else ""
+    return _section(
+        "How to read this",
+        *(
+            element("p", element("b", f"{head} "), said)
+            for head, said in (*_GUIDE, ("Order.", f"Rows are ordered by {goal}{under}."))
+        ),
+    )

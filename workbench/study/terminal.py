@@ -1,0 +1,118 @@
+"""A comparison and a run's progress in a terminal, by rich."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from workbench.study.choice import best
+from workbench.study.comparison import Comparison, Row
+from workbench.study.table import COLUMNS, Key, Tone, caption, cell, quality_value, shown_columns
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.text import Text
+
+_STYLES: dict[Tone, str] = {
+    "": "",
+    "good": "green",
+    "bad": "red",
+    "warn": "yellow",
+    "quiet": "dim",
+}
+_WIDE: tuple[Key, ...] = (
+    "number",
+    "variant",
+    "ran",
+    "verdict",
+    "call",
+    "throughput",
+    "quality",
+    "memory",
+    "size",
+    "one_off",
+    "break_even",
+)
+_NARROW: tuple[Key, ...] = ("number", "variant", "verdict", "call", "quality", "memory", "one_off")
+# Below this many characters the wide table would break most lines.
+_WIDE_FROM = 150
+
+
+def comparison_table(comparison: Comparison, *, width: int | None = None) -> Group:
+    """The rows as a rich table, then what needs a sentence; a narrow terminal gets less."""
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
+
+    width = width or Console().width
+    keys = shown_columns(comparison, _WIDE if width >= _WIDE_FROM else _NARROW)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for key in keys:
+        table.add_column(
+            COLUMNS[key].title,
+            justify="right" if COLUMNS[key].is_numeric else "left",
+            vertical="top",
+            no_wrap=COLUMNS[key].is_numeric,
+            overflow="fold",
+        )
+    for row in (comparison.baseline, *comparison.rows):
+        table.add_row(*(_text(row, key) for key in keys))
+    choice = best(comparison)
+    said = f"Best: {choice.text}." if choice.row else choice.text
+    parts = [
+        Text(f"{comparison.model.name}, against variant {comparison.baseline.number}"),
+        Text(),
+        table,
+        Text(),
+        *(Text(line, style="dim") for line in _sentences(comparison)),
+        Text(said, style="bold green" if choice.row else "bold"),
+        Text(caption(comparison), style="dim"),
+    ]
+    return Group(*parts)
+
+
+def _text(row: Row, key: Key) -> Text:
+    from rich.text import Text
+
+    # Text, never markup: a model's name may look like a tag.
+    made = cell(row, key)
+    if key == "variant":
+        levers = ", ".join(f"{lever} {value}" for lever, value in row.variant.recipe.levers)
+        return Text(", ".join(filter(None, [row.variant.recipe.engine, levers])))
+    if key == "quality" and row.variant.quality and row.variant.quality.value is not None:
+        quality = row.variant.quality
+        assert quality.value is not None
+        value = quality_value(quality.value, quality.metric)
+        return Text(f"{made.mark} {quality.status} {value}", style=_STYLES[made.tone])
+    if key == "verdict" and row.variant.state == "failed" and row.variant.failure:
+        return Text(f"✕ failed: {row.variant.failure.kind}", style=_STYLES[made.tone])
+    return Text(made.marked, style=_STYLES[made.tone])
+
+
+def _sentences(comparison: Comparison) -> list[str]:
+    """What does not fit into a cell: failures with their remedies, and what was not done."""
+    lines = []
+    for row in comparison.rows:
+        failure = row.variant.failure
+        if failure is not None:
+            lines.append(f"#{row.number} {row.variant.state}: {failure.message} {failure.remedy}")
+        lines += [f"#{row.number} did not do what was asked: {unmet}" for unmet in row.unmet]
+    return [*lines, ""] if lines else []
+
+
+def as_text(comparison: Comparison, *, width: int = 120) -> str:
+    """The table as plain text."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None)
+    console.print(comparison_table(comparison, width=width))
+    return stream.getvalue()
+
+
+def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print the table to a terminal."""
+    from rich.console import Console
+
+    console = console or Console()
+    console.print(comparison_table(comparison, width=console.width))
