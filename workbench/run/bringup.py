@@ -10,13 +10,13 @@ from statistics import median
 
 import msgspec
 
-from workbench.core.errors import RunError
+from workbench.core.errors import RecipeError, RunError
 from workbench.core.failure import Failure, Stage
 from workbench.core.measurement import ColdStart, Quality
 from workbench.core.model import PreparedModel
 from workbench.core.variant import State, Variant
 from workbench.engines.engine import engine
-from workbench.engines.table import unavailable
+from workbench.engines.table import check_available
 from workbench.levers.step import Context
 from workbench.levers.threads import process_environment, threads_of
 from workbench.measure.quality import compare
@@ -59,6 +59,15 @@ class BringUp:
         self._study = records.folder
         self.stage: Stage = "build"
         self.worker: Worker | None = None
+        self._num_processes = max(
+            (
+                process
+                for row in records.variants()
+                for visit in records.visits(row.number)
+                for process in (visit.baseline_process, visit.variant_process)
+            ),
+            default=0,
+        )
 
     def log(self, number: int) -> Path:
         """The row's log; its folder is made."""
@@ -152,6 +161,7 @@ class BringUp:
             ),
         )
         self.worker = None
+        self._num_processes += 1
         spins = threads_of(row.recipe, context.settings).wait == "active"
         return Live(
             number=row.number,
@@ -161,6 +171,7 @@ class BringUp:
             context=context,
             worker=worker,
             loaded=loaded,
+            process=self._num_processes,
             call_s=loaded.call_s,
             rest_s=_SPIN_S if spins else 0.0,
             visits=list(self._records.visits(row.number)),
@@ -233,17 +244,18 @@ class BringUp:
         return self.log(number).with_name("outputs.npz")
 
     def _artifact(self, context: Context) -> Artifact:
-        reason = unavailable(context)
-        if reason is not None:
+        try:
+            check_available(context)
+        except RecipeError as error:
             raise RowFailed(
                 Failure(
                     kind="unavailable",
                     stage="build",
-                    message=reason,
+                    message=str(error),
                     remedy="`workbench levers` lists what this device, model and set of "
                     "packages offer.",
                 )
-            )
+            ) from error
         return Artifact(self._study, context)
 
     def _build(self, row: Variant, artifact: Artifact, context: Context) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ from workbench.core.model import PreparedModel
 from workbench.core.variant import Progress, RunOptions, State, Variant
 from workbench.devices.limits import free_memory_bytes
 from workbench.devices.nvidia import is_exclusive
+from workbench.engines.engine import engine
 from workbench.levers.step import Context
 from workbench.measure.verdict import decide
 from workbench.run.bringup import QUICK_CHECK_S, BringUp, RowFailed, first_ratio
@@ -27,6 +28,11 @@ from workbench.run.visits import MIN_GAP_S, SideLost, make_alternating_visit, ma
 
 CONTROL = 0
 _MAX_GROUP = 10
+# Visits before the sides change their processes: the first look at the verdict needs six,
+# later ones come closer together.
+_FIRST_VISITS = 6
+_LATER_VISITS = 4
+_CHEAP_START_S = 10.0
 # A server is expected to need its weights a few times over, and an engine's own memory.
 _SERVER_BYTES = 400_000_000
 _WEIGHTS_FACTOR = 3
@@ -232,6 +238,7 @@ class Group:
         if not rows:
             self._end_group(control)
             return
+        self._change_processes(rows)
         due = list(rows)
         longest = max(len(live.visits) - live.first_visit for live in rows)
         if control is not None and len(control.visits) - control.first_visit < longest:
@@ -259,6 +266,7 @@ class Group:
         visit = self._make_visit(live)
         self._records.add_visit(live.number, visit)
         live.visits.append(visit)
+        live.num_visits_in_process += 1
         live.ended_s = time.monotonic()
         live.measured_s += sum(p.baseline.wall_s + p.variant.wall_s for p in visit.pairs)
         if live.role == "control":
@@ -322,6 +330,31 @@ class Group:
         if not self._records.variant(1).is_final:
             self._end_row(1, "done", None)
 
+    def _change_processes(self, rows: list[Live]) -> None:
+        """Let every side go on in a fresh process once all have used theirs enough.
+
+        A process keeps its luck for as long as it lives (`workbench.measure.offsets`): only
+        other processes tell it from an effect. A server whose start costs more than the
+        measuring so far is kept.
+        """
+        if self._alternating:
+            return
+        enough = all(
+            live.num_visits_in_process
+            >= (_FIRST_VISITS if len(live.visits) == live.num_visits_in_process else _LATER_VISITS)
+            for live in rows
+        )
+        if not enough:
+            return
+        control = self._live.get(CONTROL)
+        for live in (*rows, self._baseline, control):
+            if live is None or live.start_s > max(_CHEAP_START_S, live.measured_s):
+                continue
+            self._put_to_sleep(live)
+        for live in rows:
+            # One that was kept is not asked about again before as many visits.
+            live.num_visits_in_process = 0
+
     def _pause_before(self, live: Live) -> bool:
         """Whether the row's next visit was not due yet; waits then."""
         wait_s = live.ended_s + MIN_GAP_S - time.monotonic()
@@ -337,7 +370,11 @@ class Group:
         if live.worker is None:
             row = self._records.variant(live.number)
             stage = self._bring_up.stage
-            live.worker = self._bring_up.serve(row, live.context, _silent).worker
+            if engine(row.recipe.engine).serves_with_torch:
+                self._crew.refill()
+            fresh = self._bring_up.serve(row, live.context, _silent)
+            live.worker, live.process = fresh.worker, fresh.process
+            live.num_visits_in_process = 0
             self._records.update(live.number, state=row.state, stage=row.stage)
             self._bring_up.stage = stage
         try:

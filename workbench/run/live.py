@@ -31,7 +31,9 @@ class Live:
     servers at once, they take turns.
     `rest_s` is how long it rests after its round before another side is timed: spinning
     threads go on for a while. `ended_s` is when its last visit ended (monotonic), and
-    `measured_s` the time its rounds and the baseline's beside them have taken.
+    `measured_s` the time its rounds and the baseline's beside them have taken. `process`
+    counts the servers of a study, so that visits tell which two processes they are of;
+    `num_visits_in_process` is how many visits this server has made.
     """
 
     number: int
@@ -41,12 +43,14 @@ class Live:
     context: Context
     worker: Worker | None
     loaded: protocol.Loaded
+    process: int
     visits: list[Visit] = field(default_factory=list)
     first_visit: int = 0
     measured_s: float = 0.0
     ended_s: float = 0.0
     call_s: float = 0.0
     rest_s: float = 0.0
+    num_visits_in_process: int = 0
 
     @property
     def server(self) -> Worker:
@@ -58,6 +62,11 @@ class Live:
     def num_items(self) -> int:
         """Items that one call computes."""
         return self.loaded.items_per_call
+
+    @property
+    def start_s(self) -> float:
+        """About what a fresh server of it costs, the engine's import apart."""
+        return self.loaded.load_s + self.loaded.first_call_s
 
     def limit_s(self, stage: str) -> float:
         """Seconds that a stage of this row may take."""

@@ -122,6 +122,8 @@ def _visit(
         started_s=started_s,
         pairs=tuple(pairs),
         host_load=watch.load_of_others(own_s),
+        baseline_process=baseline.process,
+        variant_process=variant.process,
     )
 
 
