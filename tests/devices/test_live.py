@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pynvml
 import pytest
 
 from tests.devices.stub_nvml import StubNvml
@@ -81,3 +82,20 @@ def test_a_machine_without_the_card_says_why() -> None:
     counters = gpu_counters(missing)
     assert counters.power_w is None
     assert counters.reasons["power_w"]
+
+
+def test_the_stand_in_has_the_names_of_the_library() -> None:
+    stub = StubNvml()
+    constants = [name for name in dir(StubNvml) if name.startswith("NVML_")]
+    assert [name for name in stub.answers() if not hasattr(pynvml, name)] == []
+    assert {name: getattr(stub, name) for name in constants} == {
+        name: getattr(pynvml, name) for name in constants
+    }
+
+
+def test_throttle_bits_are_the_librarys() -> None:
+    assert throttle_names(pynvml.nvmlClocksEventReasonSwPowerCap) == ("power cap",)
+    assert throttle_names(pynvml.nvmlClocksEventReasonHwThermalSlowdown) == (
+        "hardware thermal slowdown",
+    )
+    assert throttle_names(pynvml.nvmlClocksEventReasonGpuIdle) == ()
