@@ -137,7 +137,7 @@ def write_source(
 ) -> tuple[TensorSpec, ...]:
     """`source.json` and the arrays of a source folder. Returns the inputs' specs."""
     folder.mkdir(parents=True, exist_ok=True)
-    axes = {name: 0 for name in example} if batch_axes is None else batch_axes
+    axes = dict.fromkeys(example, 0) if batch_axes is None else batch_axes
     specs = tuple(
         TensorSpec(
             name=name,
@@ -188,7 +188,11 @@ def context_of(
 ) -> Context:
     """A context on this host."""
     return Context(
-        host=host(), device=device, model=model, recipe=recipe, settings={"num_threads": 1} | settings
+        host=host(),
+        device=device,
+        model=model,
+        recipe=recipe,
+        settings={"num_threads": 1} | settings,
     )
 
 
@@ -232,7 +236,7 @@ def _run(code: str, *arguments: str) -> None:
     assert done.stdout == "", f"it printed: {done.stdout[:500]}"
 
 
-CNN = '''
+CNN = """
 import torch
 from torch import nn
 
@@ -254,9 +258,9 @@ class Net(nn.Module):
 
 def make():
     return Net()
-'''
+"""
 
-ENCODER = '''
+ENCODER = """
 import torch
 from torch import nn
 
@@ -300,4 +304,4 @@ class Encoder(nn.Module):
 
 def make():
     return Encoder()
-'''
+"""

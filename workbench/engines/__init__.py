@@ -13,6 +13,12 @@ _MODULES = (
     "workbench.levers.layout_torch",
     "workbench.levers.batching_torch",
     "workbench.engines.torch_eager",
+    "workbench.levers.onnx_provider",
+    "workbench.levers.onnx_precision",
+    "workbench.levers.onnx_quantization",
+    "workbench.levers.onnx_fusion",
+    "workbench.levers.onnx_threads",
+    "workbench.levers.onnx_batching",
     "workbench.engines.onnxruntime",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from workbench.core.evidence import Evidence, OperatorUse
@@ -22,9 +23,10 @@ _LEVELS = {
     "ORT_ENABLE_EXTENDED": "extended",
     "ORT_ENABLE_ALL": "all",
 }
-# Moved data, not merged work: operators that the optimiser adds without fusing anything.
-_NOT_FUSED = frozenset(
-    {"ReorderInput", "ReorderOutput", "Cast", "MemcpyToHost", "MemcpyFromHost", "Transpose"}
+# Parts of the names of operators that do the work of several.
+_MERGED = re.compile(
+    "Fused|Skip|Bias|Gelu|QLinear|QGemm|QAttention|Attention|LayerNorm|RMSNorm|ToFloat"
+    "|DynamicQuantizeMatMul|Rotary|GroupNorm|SwiGLU|NhwcConv|NhwcMaxPool|TransposeMatMul"
 )
 # Merged into the operator that makes their input, and then not executed on their own.
 _ABSORBED = ("BatchNormalization", "Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
@@ -70,7 +72,7 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
         weights_quantized_share=_weights_quantized(graph),
         fused=fused,
         labels=_labels(shares, num_quantized, said, graph),
-        unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers))),
+        unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers), held)),
         notes=tuple(_notes(said, tf32)),
     )
 
@@ -121,7 +123,7 @@ def _fused(rows: list[dict[str, Any]], graph: dict[str, Any]) -> dict[str, int]:
     fused = {
         name: num
         for name, num in executed.items()
-        if name not in saved and name not in graph["operators"] and name not in _NOT_FUSED and num
+        if name not in saved and name not in graph["operators"] and _MERGED.search(name) and num
     }
     fused.update(graph["transformer_fusions"])
     for name in _ABSORBED:
@@ -177,6 +179,7 @@ def _unmet(
     shares: dict[str, float],
     num_quantized: int,
     num_layers: int,
+    num_held: int,
 ) -> list[str]:
     recipe = context.recipe
     unmet = []
@@ -206,6 +209,11 @@ def _unmet(
                 f"{num_quantized} of {num_layers} layers run quantized, and take "
                 f"{_percent(share)} of the time of matmuls and convolutions"
             )
+    elif num_held and num_quantized == 0:
+        unmet.append(
+            f"{num_held} of {num_layers} layers have integer weights; 0 % of the time of "
+            "matmuls and convolutions is in int8 kernels"
+        )
     fusion = recipe.get("fusion")
     if fusion == "transformer" and not any(said["graph"]["transformer_fusions"].values()):
         unmet.append("transformer fusion was asked for; it found nothing to fuse in this graph")

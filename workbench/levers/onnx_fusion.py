@@ -53,6 +53,7 @@ def fuse_transformer(graph: str) -> None:
     import logging
     import warnings
 
+    from onnx import helper
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -76,7 +77,10 @@ def fuse_transformer(graph: str) -> None:
     finally:
         logging.disable(logging.NOTSET)
         logger.setLevel(level)
-    write_graph(fused.model, graph)
+    model = fused.model
+    if all(entry.domain != "com.microsoft" for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    write_graph(model, graph)
 
 
 @applies(Fusion, "onnxruntime", unavailable=fusion_unavailable, values=_VALUES)

@@ -56,12 +56,16 @@ def convert_to_fp16(graph: str) -> None:
 
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
+    from onnxruntime.transformers.onnx_model import OnnxModel
 
     with warnings.catch_warnings():
         # It says that constants were clamped; the outputs are compared anyway.
         warnings.simplefilter("ignore", UserWarning)
         converted = convert_float_to_float16(onnx.load(graph), keep_io_types=True)
-    write_graph(converted, graph)
+    # The converter appends its casts; a graph's nodes have to stand in order.
+    ordered = OnnxModel(converted)
+    ordered.topological_sort()
+    write_graph(ordered.model, graph)
 
 
 @portable

