@@ -1,0 +1,1 @@
+"""Claims about speed, each one command: `python -m benchmarks.NAME`."""
