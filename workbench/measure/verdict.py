@@ -79,9 +79,7 @@ def visit_mean_log_ratio(visit: Visit) -> float:
     )
 
 
-def decide(
-    visits: Sequence[Visit], control: Sequence[Visit], *, threshold: float = 0.02
-) -> Decision:
+def decide(visits: Sequence[Visit], control: Sequence[Visit], threshold: float = 0.02) -> Decision:
     """The verdict on a variant after `visits`, against the baseline's own `control` visits.
 
     `threshold` is a share: 0.02 asks for 2 %. Cheap enough to be called after every visit.
