@@ -30,8 +30,10 @@ def ship(
     np.savez_compressed(folder / "evaluation.npz", **evaluation)
     np.savez_compressed(folder / "calibration.npz", **calibration)
     card = {**card, "num_parameters": sum(p.numel() for p in model.parameters())}
-    (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
-    (folder / "card.md").write_text(card_text(card))
+    (folder / "card.json").write_text(
+        json.dumps(card, indent=2, ensure_ascii=False) + "\n", "utf-8"
+    )
+    (folder / "card.md").write_text(card_text(card), "utf-8")
 
 
 def card_text(card: dict) -> str:
