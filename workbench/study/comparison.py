@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -13,6 +12,7 @@ from workbench.core.errors import StudyError
 from workbench.core.measurement import ColdStart, Visit
 from workbench.core.model import Model, PreparedModel
 from workbench.core.variant import Variant
+from workbench.measure import statistics
 from workbench.measure.verdict import decide
 from workbench.study.indirect import against
 from workbench.study.reader import StudyReader
@@ -308,18 +308,32 @@ def _break_even(
     if decision.verdict != "faster" or decision.provisional:
         return None, "no gain shown"
     # The ratio comes from rounds side by side; two separate times would add drift to it.
-    gain_s = base_item_s.value * (1 - 1 / decision.ratio) * variant.items_per_call
-    calls = max(0, math.ceil((ours - theirs) / gain_s))
+    baseline_call_s = base_item_s.value * variant.items_per_call
+    calls = statistics.break_even_calls(
+        ours - theirs, baseline_call_s, baseline_call_s / decision.ratio
+    )
+    assert calls is not None, "a faster row wins back what it costs"
     return calls, f"{calls:,} calls" if calls else "from the first call"
 
 
 def _summaries(
     visits: Sequence[Visit], side: Literal["baseline", "variant"]
 ) -> tuple[Call | None, Estimate | None]:
-    if not visits:
+    latency = statistics.summarise(visits, side)
+    if latency is None:
         return None, None
-    rounds = [[getattr(pair, side) for pair in visit.pairs] for visit in visits]
-    raise NotImplementedError(rounds)
+    tails = {"p95": latency.p95, "p99": latency.p99}
+    call = Call(
+        median_s=Estimate(value=latency.median_s, low=latency.low_s, high=latency.high_s),
+        tails_s={
+            name: Estimate(value=tail.value_s, low=tail.low_s, high=tail.high_s)
+            for name, tail in tails.items()
+            if tail is not None
+        },
+        num_calls=latency.num_samples,
+    )
+    item_s = Estimate(value=latency.item_s, low=latency.item_low_s, high=latency.item_high_s)
+    return call, item_s
 
 
 def _load(visits: Sequence[Visit]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +68,7 @@ COLUMNS: dict[Key, Column] = {
         help="Time per item against the baseline, with the interval that covers it at 95 %.",
     ),
     "item": Column(
-        title="time per item", help="Seconds an item, mean of a round.", is_numeric=True
+        title="time per item", help="Of a call that nothing disturbed.", is_numeric=True
     ),
     "call": Column(title="a call", help="Median latency of one call.", is_numeric=True),
     "throughput": Column(title="items/s", help="Items a second, of one stream.", is_numeric=True),
@@ -316,7 +316,7 @@ def _break_even(row: Row) -> Cell:
     return Cell(text=row.break_even) if row.break_even else _ABSENT
 
 
-def _cold(name: str, second: str | None = None):  # type: ignore[no-untyped-def]
+def _cold(name: str, second: str | None = None) -> Callable[[Row], Cell]:
     def make(row: Row) -> Cell:
         cold = row.variant.cold_start
         first = None if cold is None else getattr(cold, name)
@@ -350,7 +350,7 @@ def span(low_s: float, high_s: float) -> str:
 
 
 _ABSENT = Cell(text="–", tone="quiet")
-_CELLS = {
+_CELLS: dict[Key, Callable[[Row], Cell]] = {
     "number": _number,
     "variant": _variant,
     "ran": _ran,

@@ -10,7 +10,7 @@ from workbench.study.comparison import Comparison, Row
 from workbench.study.table import COLUMNS, Key, Tone, caption, cell, quality_value, shown_columns
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, Group, RenderableType
     from rich.text import Text
 
 _STYLES: dict[Tone, str] = {
@@ -59,7 +59,7 @@ def comparison_table(comparison: Comparison, *, width: int | None = None) -> Gro
         table.add_row(*(_text(row, key) for key in keys))
     choice = best(comparison)
     said = f"Best: {choice.text}." if choice.row else choice.text
-    parts = [
+    parts: list[RenderableType] = [
         Text(f"{comparison.model.name}, against variant {comparison.baseline.number}"),
         Text(),
         table,

@@ -1,0 +1,349 @@
+"""One model on one machine, and everything that was run of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.device import Host
+from workbench.core.errors import RunError, StudyError
+from workbench.core.model import Model, PreparedModel
+from workbench.core.recipe import Recipe
+from workbench.core.variant import FINAL_STATES, Progress, RunOptions, Variant
+from workbench.study.choice import best
+from workbench.study.comparison import Comparison, Goal, compare
+from workbench.study.reader import StudyReader
+from workbench.study.store import Store
+
+if TYPE_CHECKING:
+    import pandas
+
+DEFAULT_FOLDER = Path("workbench-studies")
+_STOP_LIMIT_S = 10.0
+
+
+class Study:
+    """A study: variants of one model, built and measured in processes of their own.
+
+    Nothing of the model runs in this process. The study is a folder; a scheduler works on
+    it while there is work, whether or not this process lives on.
+
+        study = Study(model)
+        study.run(Recipe(engine="onnxruntime"), "engine=torch,precision=bf16")
+        study.compare()
+        study.export("best", "out/")
+    """
+
+    def __init__(
+        self, model: Model, path: str | Path | None = None, *, python: str | None = None
+    ) -> None:
+        """Make a study of what `workbench.load` returned.
+
+        `path` is a new folder ("workbench-studies/NAME-N" below the current one unless
+        given); `python` the interpreter that runs the workers (this one unless given).
+        Raises StudyError where the folder holds something or the interpreter is not there.
+        """
+        if not isinstance(model, Model):
+            raise TypeError(
+                f"a study is made of what workbench.load returned, not of a {type(model).__name__}"
+            )
+        folder = Path(path) if path is not None else _new_folder(model.name)
+        Store.create(folder, model, python=_interpreter(python)).close()
+        self._open(folder)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Study:
+        """Reopen a study. Raises StudyError, or SchemaTooNewError, where it cannot be."""
+        study = cls.__new__(cls)
+        study._open(Path(path))
+        return study
+
+    def _open(self, folder: Path) -> None:
+        self._reader = StudyReader(folder)
+
+    @property
+    def folder(self) -> Path:
+        """The study's folder, absolute."""
+        return self._reader.folder
+
+    @property
+    def model(self) -> Model:
+        """The model as it was loaded."""
+        return self._reader.model()
+
+    @property
+    def prepared(self) -> PreparedModel | None:
+        """What a worker found when it ran the model; None before the first run."""
+        return self._reader.prepared()
+
+    @property
+    def host(self) -> Host | None:
+        """What the workers' interpreter has; None before the first run."""
+        return self._reader.host()
+
+    def run(
+        self,
+        *recipes: Recipe | str,
+        budget_s: float | None = None,
+        wait: bool = True,
+        progress: bool = True,
+        **options: Any,
+    ) -> list[int]:
+        """Build and measure variants, and return their rows' numbers.
+
+        A recipe is a Recipe or its text ("engine=onnxruntime,batch=8"). The first run of a
+        study also runs the baseline, the model as it is now. `budget_s` bounds the seconds
+        spent measuring each; `options` are those of `RunOptions` (threshold, tolerance,
+        max_visits, early_stop_ratio, limits_s, rebuild, …). With `wait=False` it returns at
+        once and the scheduler works on. Ctrl-C stops the rows; what was measured is kept.
+
+        Raises RecipeError for what does not exist and RunError where the scheduler is gone.
+        """
+        from workbench.run.client import Client
+
+        chosen = _options(budget_s, options)
+        parsed = [r if isinstance(r, Recipe) else Recipe.parse(r) for r in recipes]
+        with Client.connect(self.folder, python=self._reader.python()) as client:
+            numbers = client.submit(parsed, chosen)
+            if wait:
+                self._wait(client, numbers, progress)
+        return numbers
+
+    def wait(self, *numbers: int, progress: bool = True) -> None:
+        """Wait until these rows, or all, have ended. Ctrl-C stops them and keeps the rows."""
+        from workbench.run.client import Client
+
+        waiting = list(numbers) or [v.number for v in self.variants() if not v.is_final]
+        if all(self._reader.variant(number).is_final for number in waiting):
+            return
+        with Client.connect(self.folder, python=self._reader.python()) as client:
+            self._wait(client, waiting, progress)
+
+    def _wait(self, client: Any, numbers: Sequence[int], progress: bool) -> None:
+        from workbench.study.progress import Silent, choose_display
+
+        display = choose_display(self._recipe_of) if progress else Silent()
+        try:
+            with display:
+                for row in map(self._reader.variant, numbers):
+                    display.update(_as_progress(row))
+                client.wait(numbers, on_progress=display.update)
+        except KeyboardInterrupt:
+            self._stop_and_settle(numbers)
+            raise
+
+    def _stop_and_settle(self, numbers: Sequence[int]) -> None:
+        # The interrupt may have cut a message of the first connection in two.
+        with contextlib.suppress(RunError):
+            self.stop(*numbers)
+        deadline_s = time.monotonic() + _STOP_LIMIT_S
+        while time.monotonic() < deadline_s:
+            if all(self._reader.variant(number).is_final for number in numbers):
+                return
+            time.sleep(0.05)
+
+    def _recipe_of(self, number: int) -> Recipe:
+        return self._reader.variant(number).recipe
+
+    def stop(self, *numbers: int) -> list[int]:
+        """Stop these rows, or everything; returns the numbers. Measured rounds are kept."""
+        from workbench.run.client import Client
+
+        try:
+            client = Client.connect(self.folder, start=False)
+        except RunError:
+            return []
+        with client:
+            return list(client.stop(list(numbers) or None))
+
+    def resume(
+        self,
+        *numbers: int,
+        budget_s: float | None = None,
+        wait: bool = True,
+        progress: bool = True,
+        **options: Any,
+    ) -> list[int]:
+        """Go on with rows that were stopped, interrupted or failed.
+
+        A row that was stopped early is measured all the same. Options left out are those of
+        the row's last run.
+        """
+        from workbench.run.client import Client
+
+        changed = _options(budget_s, options) if options or budget_s is not None else None
+        with Client.connect(self.folder, python=self._reader.python()) as client:
+            resumed = list(client.resume(list(numbers), changed))
+            if wait:
+                self._wait(client, resumed, progress)
+        return resumed
+
+    def variants(self) -> list[Variant]:
+        """Every row, by number. The control, which no table shows, is left out."""
+        return [row for row in self._reader.variants() if row.role != "control"]
+
+    def compare(
+        self,
+        baseline: int = 1,
+        goal: Goal = "time-per-item",
+        *,
+        latency_limit_s: float | None = None,
+    ) -> Comparison:
+        """Every row against a baseline, ordered by a goal.
+
+        `goal` is "time-per-item", "latency" (of a call) or "throughput", the last under
+        `latency_limit_s` where that is given. The result shows itself as a table in a
+        notebook and in a terminal.
+        """
+        return compare(self._reader, baseline=baseline, goal=goal, latency_limit_s=latency_limit_s)
+
+    def export(
+        self,
+        which: int | str,
+        out: str | Path,
+        *,
+        with_baseline: bool = False,
+        force: bool = False,
+    ) -> Path:
+        """Write a row as a folder that runs without the workbench and checks itself.
+
+        `which` is a row's number or "best". `with_baseline` adds the baseline, so that the
+        check can measure the ratio. `force` takes a row that is unfinished or whose outputs
+        are wrong, with the reason written into it; what is not exportable stays so. Raises
+        ExportError with the reason, for "best" also where no row met the goal.
+        """
+        from workbench.study.leaving import export_row
+
+        return export_row(self._reader, self.compare(), which, Path(out), with_baseline, force)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the comparison as one HTML file that needs no network; returns its path."""
+        from workbench.study.report import report_html
+
+        path = Path(path)
+        path.write_text(report_html(self._reader, self.compare()), encoding="utf-8")
+        return path
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """One line a row, as a pandas data frame. Raises StudyError without pandas."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise StudyError(
+                "to_dataframe needs pandas, which is not installed here: pip install pandas. "
+                "to_csv and to_json need nothing."
+            ) from error
+        from workbench.study.document import flat_rows
+
+        return pd.DataFrame(flat_rows(self.compare())).set_index("number")
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The comparison as one JSON document (see docs/json.md); written to `path` if given."""
+        from workbench.study.document import document
+
+        text = json.dumps(document(self.compare()), indent=2, ensure_ascii=False, allow_nan=False)
+        return _written(text, path)
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """One line a row, with a header; written to `path` if given."""
+        from workbench.study.document import csv_text
+
+        return _written(csv_text(self.compare()), path)
+
+    def log(self, number: int) -> str:
+        """What the row's workers printed."""
+        path = self._reader.variant_folder(number) / "log.txt"
+        return path.read_text(errors="replace") if path.is_file() else ""
+
+    def visits(self, number: int) -> Sequence[Any]:
+        """The raw rounds of a row, visit by visit."""
+        return self._reader.visits(number)
+
+    def close(self) -> None:
+        """Let go of the study's file. What runs goes on."""
+        self._reader.close()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        rows = self.variants()
+        return f"<Study of {self.model.name} in {self.folder}: {len(rows)} variants>"
+
+    def _repr_html_(self) -> str:
+        from workbench.study.markup import element, join
+        from workbench.study.notebook import comparison_html
+
+        rows = self.variants()
+        where = element("p", f"Study of {self.model.name} in ", element("code", str(self.folder)))
+        if not rows:
+            return join(where, element("p", "Nothing has been run yet."))
+        return join(where, comparison_html(self.compare()))
+
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        return self.compare() if self.variants() else Text(repr(self))
+
+    def best(self) -> Variant | None:
+        """The row that `export("best", …)` takes, or None where none met the goal."""
+        row = best(self.compare()).row
+        return None if row is None else row.variant
+
+
+def _options(budget_s: float | None, options: dict[str, Any]) -> RunOptions:
+    known = {field.name for field in dataclasses.fields(RunOptions)}
+    unknown = options.keys() - known
+    if unknown:
+        raise TypeError(
+            f"run has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
+        )
+    if budget_s is not None:
+        options = {**options, "budget_s": float(budget_s)}
+    return RunOptions(**options)
+
+
+def _as_progress(row: Variant) -> Progress:
+    return Progress(
+        number=row.number, state=row.state, stage=row.stage, message=row.state, elapsed_s=0.0
+    )
+
+
+def _new_folder(name: str) -> Path:
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40] or "model"
+    return next(path for path in _numbered(slug) if not path.exists())
+
+
+def _numbered(slug: str) -> Iterable[Path]:
+    number = 1
+    while True:
+        yield DEFAULT_FOLDER / f"{slug}-{number}"
+        number += 1
+
+
+def _interpreter(python: str | None) -> str | None:
+    if python is None:
+        return None
+    found = shutil.which(python)
+    if found is None:
+        raise StudyError(f"python={python!r} is no interpreter that can be run here.")
+    return found
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+__all__ = ["FINAL_STATES", "Study"]
