@@ -49,7 +49,7 @@ def clopper_pearson(num_hits: int, num: int) -> Interval:
 
 
 def paired_difference(
-    both: int, only_first: int, only_second: int, neither: int
+    both: float, only_first: float, only_second: float, neither: float
 ) -> tuple[float, float, float]:
     """Share of the second minus share of the first on the same rows, with its interval.
 
@@ -74,7 +74,9 @@ def paired_difference(
     )
 
 
-def _correlation(both: int, only_first: int, only_second: int, neither: int, num: int) -> float:
+def _correlation(
+    both: float, only_first: float, only_second: float, neither: float, num: float
+) -> float:
     margins = (
         (both + only_first)
         * (only_second + neither)
@@ -83,27 +85,33 @@ def _correlation(both: int, only_first: int, only_second: int, neither: int, num
     )
     if margins == 0:
         return 0.0
-    surplus = float(both * neither - only_first * only_second)
+    surplus = both * neither - only_first * only_second
     if surplus > 0:
         # Newcombe's continuity correction of a positive correlation.
         surplus = max(0.0, surplus - num / 2)
     return surplus / math.sqrt(margins)
 
 
-def share_interval(shares: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean of rows' shares, each in [0, 1], with its interval.
+def effective_number(shares: NDArray[np.float64]) -> float:
+    """To how many independent trials the rows' shares, each in [0, 1], amount.
 
-    Wilson's interval at the effective number of independent trials, share × (1 - share) over
-    the squared standard error: parts of one row (tokens, neighbours) are not independent, so
-    the row is the unit. Where every row has the same share it is the number of rows.
+    share × (1 - share) over the squared standard error of the mean; parts of one row (tokens,
+    neighbours) are not independent, so the row is the unit. Never fewer than the rows, which
+    is also the number where every row has the same share.
     """
     num = len(shares)
     share = float(shares.mean())
-    effective = float(num)
-    if num > 1:
-        squared_error = float(shares.var(ddof=1)) / num
-        if squared_error > 0:
-            effective = max(effective, share * (1 - share) / squared_error)
+    squared_error = float(shares.var(ddof=1)) / num if num > 1 else 0.0
+    return max(num, share * (1 - share) / squared_error) if squared_error > 0 else float(num)
+
+
+def share_interval(shares: NDArray[np.float64], factor: float = 1.0) -> tuple[float, float, float]:
+    """Mean of rows' shares with Wilson's interval at their effective number.
+
+    With `factor` times as many rows like these.
+    """
+    share = float(shares.mean())
+    effective = effective_number(shares) * factor
     return (share, *wilson(share * effective, effective))
 
 

@@ -91,7 +91,7 @@ def decide(visits: Sequence[Visit], control: Sequence[Visit], threshold: float =
     if len(visits) == 1:
         return _one_visit(visits[0], threshold)
 
-    def judge(statistic: Callable[[Visit], float]) -> Decision:
+    def by(statistic: Callable[[Visit], float]) -> Decision:
         return decide_log_ratios(
             [statistic(visit) for visit in visits],
             [statistic(visit) for visit in control],
@@ -100,10 +100,10 @@ def decide(visits: Sequence[Visit], control: Sequence[Visit], threshold: float =
             control_processes=control_processes,
         )
 
-    typical = judge(visit_log_ratio)
+    typical = by(visit_log_ratio)
     if typical.low is None or typical.high is None or typical.ratio is None:
         return typical
-    by_mean = judge(visit_mean_log_ratio)
+    by_mean = by(visit_mean_log_ratio)
     assert by_mean.low is not None
     assert by_mean.high is not None
     if by_mean.low <= typical.high and typical.low <= by_mean.high:
@@ -149,7 +149,6 @@ def decide_log_ratios(
     middle = float(trimmed_mean(seen))
     error = float(trimmed_error(seen))
     half = math.hypot(look.critical * error, floor)
-    bound = math.log1p(threshold)
     decision = Decision(
         verdict="undecided",
         provisional=True,
@@ -165,10 +164,10 @@ def decide_log_ratios(
     if len(control) < MIN_CONTROL_VISITS:
         seen_control = f"{len(control)} of {MIN_CONTROL_VISITS} visits"
         return replace(decision, reason=f"no control yet ({seen_control})")
-    verdict = _verdict(middle, half, bound, max(bound, floor))
+    verdict = judge(middle, half, floor=floor, threshold=threshold)
     if verdict != "undecided":
         return replace(decision, verdict=verdict, provisional=False)
-    reason, more = _what_is_missing(decision, bound)
+    reason, more = _what_is_missing(decision)
     return replace(decision, provisional=False, reason=reason, num_more_visits=more)
 
 
@@ -181,7 +180,10 @@ def num_more_visits(decision: Decision) -> int | None:
     return decision.num_more_visits
 
 
-def _verdict(middle: float, half: float, bound: float, beyond: float) -> Verdict:
+def judge(middle: float, half: float, *, floor: float, threshold: float) -> Verdict:
+    """The verdict on an interval of log ratios, `middle` ± `half`."""
+    bound = math.log1p(threshold)
+    beyond = max(bound, floor)
     if middle - half > beyond:
         return "faster"
     if middle + half < -beyond:
@@ -191,11 +193,12 @@ def _verdict(middle: float, half: float, bound: float, beyond: float) -> Verdict
     return "undecided"
 
 
-def _what_is_missing(decision: Decision, bound: float) -> tuple[str, int | None]:
+def _what_is_missing(decision: Decision) -> tuple[str, int | None]:
     assert decision.ratio is not None
     assert decision.spread is not None
     assert decision.floor is not None
     middle = abs(math.log(decision.ratio))
+    bound = math.log1p(decision.threshold)
     # The half width at which either verdict would fall.
     wanted = max(middle - max(bound, decision.floor), bound - middle)
     if wanted <= decision.floor:
