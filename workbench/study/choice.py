@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.core.measurement import Quality
+from workbench.study import metrics
 from workbench.study.comparison import Comparison, Row, meets_limit
 
 
@@ -75,13 +76,16 @@ def _nearest(comparison: Comparison) -> tuple[Row | None, str]:
     fast = [row for row in ranked if _is_decided_faster(row)]
     judged = [row for row in fast if row.variant.quality and row.variant.quality.value is not None]
     if judged:
-        row = max(judged, key=lambda row: _quality_value(row))
+        row = max(judged, key=_goodness)
         quality = row.variant.quality
         assert quality is not None
         assert quality.value is not None
-        value = f"{quality.value * 100:.4g} %" if 0 <= quality.value <= 1 else f"{quality.value:g}"
-        reason = _why_not(comparison, row)
-        return row, f"None met it; best {value} {quality.metric}, of {name(row)}: {reason}."
+        value = metrics.write(quality.value, quality.metric)
+        return (
+            row,
+            f"None met it; best {value} {quality.metric}, of {name(row)}, which is "
+            f"{row.verdict_text}; {_why_not(comparison, row)}.",
+        )
     row = (fast or ranked)[0]
     reason = _why_not(comparison, row)
     said = row.verdict_text if row.verdict_text == reason else f"{row.verdict_text}, {reason}"
@@ -93,9 +97,11 @@ def _is_decided_faster(row: Row) -> bool:
     return decision is not None and decision.verdict == "faster" and not decision.provisional
 
 
-def _quality_value(row: Row) -> float:
-    assert row.variant.quality is not None
-    return row.variant.quality.value or 0.0
+def _goodness(row: Row) -> float:
+    quality = row.variant.quality
+    assert quality is not None
+    assert quality.value is not None
+    return -quality.value if metrics.is_lower_better(quality.metric) else quality.value
 
 
 def quality_words(quality: Quality | None) -> str:

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.units import format_seconds
+from workbench.study import metrics
 from workbench.study.choice import name
 from workbench.study.comparison import Comparison, Estimate, Row
 from workbench.study.markup import Markup, element, join
 from workbench.study.plots import Distribution, IntervalBar, Point, StackedBar
 from workbench.study.reader import StudyReader
-from workbench.study.table import cell, is_share, quality_value
+from workbench.study.table import cell
 
 NUM_BINS = 48
 # Beyond these quantiles a few calls would squeeze all others into one bin; the tails that
@@ -159,20 +160,20 @@ def _point(row: Row, metric: str) -> Point | None:
         x=decision.ratio,
         y=Estimate(value=quality.value, low=quality.low, high=quality.high),
         tone=made.tone,
-        said=f"{name(row)}: {row.verdict_text}; {quality_value(quality.value, metric)} {metric}",
+        said=f"{name(row)}: {row.verdict_text}; {metrics.write(quality.value, metric)} {metric}",
     )
 
 
 def quality_bound(comparison: Comparison, metric: str) -> float | None:
-    """The value that "kept" has to clear, where the metric is one of agreement."""
+    """The value that "kept" has to clear, where all rows have the same."""
     tolerances = {
         row.variant.quality.tolerance
         for row in comparison.rows
         if row.variant.quality and row.variant.quality.metric == metric
     } - {None}
-    if len(tolerances) != 1 or not is_share(metric):
+    if len(tolerances) != 1:
         return None
-    return 1.0 - float(tolerances.pop() or 0.0)
+    return metrics.bound_of(metric, float(tolerances.pop() or 0.0))
 
 
 def sweeps(comparison: Comparison) -> list[tuple[str, list[Row]]]:

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from workbench.core.evidence import Evidence
 from workbench.core.units import format_bytes, format_count, format_seconds
-from workbench.study import extracts, plots
+from workbench.study import extracts, metrics, plots
 from workbench.study.choice import best
 from workbench.study.comparison import Comparison, Row
 from workbench.study.markup import Markup, element
@@ -21,7 +21,6 @@ from workbench.study.table import (
     cell,
     executed,
     format_rate,
-    quality_value,
     shown_columns,
 )
 
@@ -259,17 +258,18 @@ def _quality(comparison: Comparison) -> Markup | None:
     if not points:
         return None
     bound = extracts.quality_bound(comparison, metric)
+    side = "lower" if metrics.is_lower_better(metric) else "higher"
     return _section(
         "Quality against speed",
         plots.scatter_plot(
             points,
             x_title="times as fast as the baseline, per item",
             y_title=metric,
-            format_y=lambda value: quality_value(value, metric),
+            format_y=lambda value: metrics.write(value, metric),
             bound=bound,
         ),
-        lead="To the right is faster, up is closer to the baseline's answers. A row is kept "
-        "when the whole of its line lies above the bound.",
+        lead=f"To the right is faster; {side} is closer to the baseline's answers. A row is kept "
+        "when the whole of its line lies on the good side of the bound.",
     )
 
 

@@ -16,7 +16,7 @@ from workbench.core.device import Host
 from workbench.core.errors import RunError, StudyError
 from workbench.core.model import Model, PreparedModel
 from workbench.core.recipe import Recipe
-from workbench.core.variant import FINAL_STATES, Progress, RunOptions, Variant
+from workbench.core.variant import Progress, RunOptions, Variant
 from workbench.study.choice import best
 from workbench.study.comparison import Comparison, Goal, compare
 from workbench.study.reader import StudyReader
@@ -301,6 +301,11 @@ class Study:
         return None if row is None else row.variant
 
 
+def open_study(path: str | Path) -> Study:
+    """Reopen a study. Raises StudyError, or SchemaTooNewError, where it cannot be."""
+    return Study.open(path)
+
+
 def _options(budget_s: float | None, options: dict[str, Any]) -> RunOptions:
     known = {field.name for field in dataclasses.fields(RunOptions)}
     unknown = options.keys() - known
@@ -344,6 +349,3 @@ def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
-
-
-__all__ = ["FINAL_STATES", "Study"]

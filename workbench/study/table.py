@@ -9,6 +9,7 @@ from typing import Literal
 
 from workbench.core.evidence import Evidence
 from workbench.core.units import format_bytes, format_seconds
+from workbench.study import metrics
 from workbench.study.choice import quality_words
 from workbench.study.comparison import Comparison, Estimate, Row
 
@@ -254,27 +255,13 @@ def _quality(row: Row) -> Cell:
     mark, tone = _QUALITY.get(quality.status, ("?", "warn"))
     parts = []
     if quality.value is not None:
-        value = quality_value(quality.value, quality.metric)
-        if quality.low is not None and quality.high is not None:
-            low = quality_value(quality.low, quality.metric).removesuffix(" %")
-            high = quality_value(quality.high, quality.metric).removesuffix(" %")
-            value += f" ({low}–{high})"
-        parts.append(f"{value} {quality.metric}, {quality.num_rows} rows")
+        value = metrics.write_span(quality.value, quality.low, quality.high, quality.metric)
+        parts.append(f"{value} {quality.metric}, {many(quality.num_rows, 'row')}")
     if quality.max_abs_error is not None:
         parts.append(f"largest error {quality.max_abs_error:.2g}")
     return Cell(
         text=quality_words(quality).replace("_", " "), detail="; ".join(parts), mark=mark, tone=tone
     )
-
-
-def quality_value(value: float, metric: str) -> str:
-    """A metric's value as people write it: agreements and accuracies in per cent."""
-    return f"{value * 100:.4g} %" if is_share(metric) else f"{value:.4g}"
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is a share of rows, 1 being best."""
-    return any(word in metric for word in ("agreement", "accuracy", "overlap"))
 
 
 def _memory(row: Row) -> Cell:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from workbench.study import metrics
 from workbench.study.choice import best
 from workbench.study.comparison import Comparison, Row
-from workbench.study.table import COLUMNS, Key, Tone, caption, cell, quality_value, shown_columns
+from workbench.study.table import COLUMNS, Key, Tone, caption, cell, shown_columns
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -82,7 +83,7 @@ def _text(row: Row, key: Key) -> Text:
     if key == "quality" and row.variant.quality and row.variant.quality.value is not None:
         quality = row.variant.quality
         assert quality.value is not None
-        value = quality_value(quality.value, quality.metric)
+        value = metrics.write(quality.value, quality.metric)
         return Text(f"{made.mark} {quality.status} {value}", style=_STYLES[made.tone])
     if key == "verdict" and row.variant.state == "failed" and row.variant.failure:
         return Text(f"✕ failed: {row.variant.failure.kind}", style=_STYLES[made.tone])
