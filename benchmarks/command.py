@@ -24,7 +24,7 @@ from workbench.devices.cpu import describe_cpu
 
 SCHEMA_VERSION = 1
 RESULTS = Path(__file__).resolve().parent / "results"
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 S = TypeVar("S")
 
 
@@ -53,6 +53,7 @@ class Benchmark(Generic[S]):
     `measure` runs it and returns its samples, `judge` turns samples into claims (`quick`
     says that few trials are enough) and `figures` into tables; both are functions of the
     samples alone. `claims` names every claim: one that `judge` leaves out does not hold.
+    `relevant` takes the samples of a file that still count.
     `keeps_own_file` says that `measure` has already written `path_of(out)`.
     """
 
@@ -64,6 +65,7 @@ class Benchmark(Generic[S]):
     judge: Callable[[Sequence[S], bool], list[Claim]]
     figures: Callable[[Sequence[S]], list[Figures]]
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
+    relevant: Callable[[list[S]], list[S]] = list
     keeps_own_file: bool = False
 
     def path_of(self, out: Path) -> Path:
@@ -86,6 +88,7 @@ def run(benchmark: Benchmark[S], argv: Sequence[str] | None = None) -> int:
         samples = benchmark.measure(options)
         if not benchmark.keeps_own_file:
             write_samples(path, samples)
+    samples = benchmark.relevant(samples)
     claims = complete(benchmark.judge(samples, options.quick), benchmark.claims)
     tables = benchmark.figures(samples)
     if arguments.json:
@@ -206,9 +209,9 @@ def code_digest(rooms: Sequence[str] = ("measure", "run")) -> str:
     """
     parts = []
     for room in rooms:
-        for path in sorted((_ROOT / "workbench" / room).rglob("*.py")):
+        for path in sorted((ROOT / "workbench" / room).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            parts.append(f"{path.relative_to(_ROOT).as_posix()}\n{ast.dump(_undocumented(tree))}")
+            parts.append(f"{path.relative_to(ROOT).as_posix()}\n{ast.dump(_undocumented(tree))}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -1,0 +1,319 @@
+"""Whether verdicts are true: no difference where there is none, and found where there is one.
+
+    python -m benchmarks.truth                      until every kind of trial is complete
+    python -m benchmarks.truth --minutes 30         go on for half an hour
+    python -m benchmarks.truth --state busy --trials 16
+    python -m benchmarks.truth --minutes 0          judge what the file holds
+
+Each trial is a row of a real study: `Study.run` builds, serves and measures it until it is
+decided or its budget is spent. Trials are appended to results/truth.jsonl and count for the
+measuring and scheduling code that made them; after a change of that code they start anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import workbench as wb
+from benchmarks.busy import busy_core
+from benchmarks.command import (
+    Benchmark,
+    Options,
+    append_samples,
+    code_digest,
+    read_samples,
+    run,
+    say,
+)
+from benchmarks.injection import PASSES, Built, built_by, plant, recipe_named
+from benchmarks.studies import BRIEFLY, shut_down, study_of
+from benchmarks.trials import (
+    STATES,
+    Control,
+    Sample,
+    State,
+    Trial,
+    of_code,
+    raw_visits,
+    trials_of,
+    true_ratio,
+)
+from benchmarks.truth_claims import DECIDES, NAMES, NUM_INJECTED, NUM_SAME, figures, judge
+from workbench.core.errors import RunError, WorkbenchError
+from workbench.core.model import Model
+from workbench.core.recipe import Recipe
+from workbench.core.variant import FINAL_STATES, Progress, RunOptions
+from workbench.run.client import Client
+
+MODELS = ("digits-cnn", "tabular-mlp")
+ENGINES = ("torch", "onnxruntime")
+SETUPS = tuple(f"{model}/{engine}" for model in MODELS for engine in ENGINES)
+INJECTED = tuple(injected for injected, _, _ in DECIDES)
+# The budget of rows that nobody gives one, and the longest that a claim allows.
+SAME_BUDGET_S = RunOptions().budget_s
+INJECTED_BUDGET_S = max(limit_s for _, _, limit_s in DECIDES)
+# Trials of one batch live at once and share the time between each other's visits.
+SAME_ROWS = 8
+INJECTED_ROWS = 2
+_CONTROL = 0
+_MAX_FAILURES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Trials that share a study: `injected` lists the extra work of each row."""
+
+    state: State
+    setup: str
+    injected: tuple[float, ...]
+
+
+def next_batch(
+    samples: Sequence[Sample],
+    states: Sequence[State],
+    wanted: Wanted,
+    setups: Sequence[str] = SETUPS,
+) -> Batch | None:
+    """The batch that is furthest behind; None where all are complete."""
+    found: list[tuple[float, int, Batch]] = []
+    for state in states:
+        for amounts, num_wanted in (((0.0,), wanted.same), (INJECTED, wanted.injected)):
+            counts = {amount: len(trials_of(samples, state, amount)) for amount in amounts}
+            missing = {a: max(0, num_wanted - count) for a, count in counts.items()}
+            if not any(missing.values()):
+                continue
+            mine = [t for t in trials_of(samples, state) if t.injected in amounts]
+            setup = min(setups, key=lambda name: sum(t.setup == name for t in mine))
+            rows_each = SAME_ROWS if amounts == (0.0,) else INJECTED_ROWS
+            injected = tuple(
+                amount for amount in amounts for _ in range(min(rows_each, missing[amount]))
+            )
+            share = min(counts.values()) / num_wanted
+            found.append((share, len(found), Batch(state=state, setup=setup, injected=injected)))
+    return min(found)[2] if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How many trials of a kind are to be there in each state."""
+
+    same: int
+    injected: int
+
+
+FULL = Wanted(same=NUM_SAME, injected=NUM_INJECTED)
+QUICK = Wanted(same=2, injected=1)
+
+
+class Bench:
+    """Runs batches, in studies below a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._models: dict[str, tuple[Model, Built]] = {}
+
+    def run(self, batch: Batch) -> list[Sample]:
+        """The trials of one batch and the control that they shared."""
+        model, built = self._model(batch.setup)
+        code, name = code_digest(), f"{time.time_ns():x}-{secrets.token_hex(2)}"
+        same = not any(batch.injected)
+        engine = built.engine
+        recipes = [
+            Recipe(engine=engine) if f == 0 else recipe_named(engine, INJECTED.index(f))
+            for f in batch.injected
+        ]
+        folder = self._folder / name
+        with study_of(model, folder) as study, busy_core(batch.state == "busy"):
+            keys: dict[Recipe, str] = {}
+            if not same:
+                passes = {Recipe(engine=engine): PASSES}
+                passes |= {
+                    recipe: round(PASSES * (1 + f))
+                    for recipe, f in zip(recipes, batch.injected, strict=True)
+                }
+                keys = plant(folder, built, passes)
+            budget_s = SAME_BUDGET_S if same else INJECTED_BUDGET_S
+            ended = _run_to_the_end(study, recipes, budget_s)
+            shut_down(folder)
+            rows = study.variants()
+            for row in rows:
+                if row.failure is None and row.recipe in keys:
+                    # Built anew, it would not be the loop that was planted.
+                    assert row.artifact == keys[row.recipe], row
+                    assert row.artifact_cached, row
+            samples = self._samples(study, batch, name, code, budget_s, ended)
+        if code_digest() != code:
+            raise RunError("the measuring code changed while a batch ran; the batch is dropped.")
+        shutil.rmtree(folder)
+        return samples
+
+    def _model(self, setup: str) -> tuple[Model, Built]:
+        """The model of a set-up, and its baseline as some earlier study built it."""
+        if setup not in self._models:
+            name, engine = setup.split("/")
+            folder = self._folder / setup.replace("/", "-")
+            model = wb.load(f"sample:{name}")
+            if engine == "onnxruntime":
+                # What the user brings is then the graph; its engine is the baseline's.
+                with study_of(model, folder / "exported") as study:
+                    study.run(Recipe(engine=engine), progress=False, **BRIEFLY)
+                    row = study.variants()[1]
+                    assert row.artifact is not None, row.failure
+                    graph = next((study.folder / "artifacts" / row.artifact).glob("*.onnx"))
+                    example = _example(study.folder)
+                    model = wb.load(graph, inputs=example)
+            with study_of(model, folder / "built") as study:
+                study.run(progress=False, **BRIEFLY)
+                self._models[setup] = model, built_by(study)
+        return self._models[setup]
+
+    def _samples(
+        self,
+        study: wb.Study,
+        batch: Batch,
+        name: str,
+        code: str,
+        budget_s: float,
+        ended: dict[int, Progress],
+    ) -> list[Sample]:
+        comparison = study.compare()
+        made: list[Sample] = [
+            Control(
+                batch=name,
+                code=code,
+                state=batch.state,
+                setup=batch.setup,
+                visits=raw_visits(study.visits(_CONTROL)),
+            )
+        ]
+        rows = [row for row in study.variants() if row.role == "variant"]
+        for row, injected in zip(rows, batch.injected, strict=True):
+            decision = comparison.row(row.number).decision
+            final = ended.get(row.number)
+            decided = decision is not None and not decision.provisional
+            made.append(
+                Trial(
+                    batch=name,
+                    code=code,
+                    state=batch.state,
+                    setup=batch.setup,
+                    injected=injected,
+                    truth=true_ratio(injected),
+                    row_state=row.state,
+                    verdict_at_end=None if final is None else final.verdict,
+                    verdict=decision.verdict if decision is not None and decided else None,
+                    ratio=None if decision is None else decision.ratio,
+                    low=None if decision is None else decision.low,
+                    high=None if decision is None else decision.high,
+                    threshold=row.options.threshold,
+                    budget_s=budget_s,
+                    visits=raw_visits(study.visits(row.number)),
+                    failure="" if row.failure is None else row.failure.message,
+                )
+            )
+        return made
+
+
+def _run_to_the_end(
+    study: wb.Study, recipes: Sequence[Recipe], budget_s: float
+) -> dict[int, Progress]:
+    """Run the rows; returns the last that clients were told of each."""
+    ended: dict[int, Progress] = {}
+
+    def note(progress: Progress) -> None:
+        if progress.state in FINAL_STATES:
+            ended[progress.number] = progress
+
+    numbers = study.run(*recipes, budget_s=budget_s, wait=False)
+    with Client.connect(study.folder) as client:
+        client.wait(numbers, on_progress=note)
+    return ended
+
+
+def _example(study: Path) -> dict[str, object]:
+    import numpy as np
+
+    with np.load(study / "model" / "example.npz", allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def measure(options: Options) -> list[Sample]:
+    """Append trials to the file until it is complete or the limits are reached."""
+    path = BENCHMARK.path_of(options.out)
+    code = code_digest()
+    samples = of_code(read_samples(path, Sample), code)
+    say(f"{len(trials_of(samples))} trials of this code are in {path}")
+    extra = options.extra
+    wanted = QUICK if options.quick else FULL
+    states: Sequence[State] = (extra.state,) if extra.state else STATES
+    setups = SETUPS[:1] if options.quick else SETUPS
+    until_s = time.monotonic() + extra.minutes * 60
+    num_new = num_failures = 0
+    folder = Path(tempfile.mkdtemp(prefix="workbench-truth-"))
+    try:
+        bench = Bench(folder)
+        while num_new < extra.trials and time.monotonic() < until_s:
+            batch = next_batch(samples, states, wanted, setups)
+            if batch is None:
+                break
+            start_s = time.monotonic()
+            try:
+                made = bench.run(batch)
+            except WorkbenchError as error:
+                num_failures += 1
+                say(f"a batch came to nothing: {error}")
+                if num_failures == _MAX_FAILURES:
+                    raise
+                continue
+            append_samples(path, made)
+            samples += made
+            num_new += len(batch.injected)
+            say(_line(batch, made, time.monotonic() - start_s))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return samples
+
+
+def _line(batch: Batch, made: Sequence[Sample], seconds: float) -> str:
+    trials = trials_of(made)
+    verdicts = ", ".join(
+        f"{t.injected:.0%} {t.verdict_at_end or t.row_state} {t.measured_s:.0f} s" for t in trials
+    )
+    return f"{batch.state} {batch.setup}, {seconds:.0f} s: {verdicts}"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    number: Callable[[str], float] = float
+    parser.add_argument(
+        "--trials", type=number, default=float("inf"), help="stop after so many new trials"
+    )
+    parser.add_argument(
+        "--minutes", type=number, default=float("inf"), help="start no batch after so long"
+    )
+    parser.add_argument("--state", choices=STATES, help="only trials of this state")
+
+
+BENCHMARK: Benchmark[Sample] = Benchmark(
+    name="truth",
+    about="verdicts on a baseline against itself, and on injected extra work",
+    claims=NAMES,
+    sample_type=Sample,
+    measure=measure,
+    judge=judge,
+    figures=figures,
+    add_arguments=_arguments,
+    relevant=lambda samples: of_code(samples, code_digest()),
+    keeps_own_file=True,
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))
