@@ -69,6 +69,11 @@ class Study:
         self._reader = StudyReader(folder)
 
     @property
+    def reader(self) -> StudyReader:
+        """The study's records, read-only."""
+        return self._reader
+
+    @property
     def folder(self) -> Path:
         """The study's folder, absolute."""
         return self._reader.folder
@@ -115,6 +120,24 @@ class Study:
             if wait:
                 self._wait(client, numbers, progress)
         return numbers
+
+    def suggest(self, num: int = 12) -> list[Recipe]:
+        """Recipes worth trying for this model on this device, out of the support table.
+
+        Starts the baseline where nothing has run yet, since what can be had depends on the
+        model. Raises RunError where the model cannot be prepared.
+        """
+        from workbench.study.suggest import context_of, suggest
+
+        if not self.variants():
+            self.run(wait=False)
+        while (prepared := self.prepared) is None or (host := self.host) is None:
+            first = self._reader.variant(1)
+            if first.is_final:
+                said = first.failure.message if first.failure else first.state
+                raise RunError(f"the model could not be prepared: {said}")
+            time.sleep(0.05)
+        return suggest(context_of(host, prepared, self.model), num)
 
     def wait(self, *numbers: int, progress: bool = True) -> None:
         """Wait until these rows, or all, have ended. Ctrl-C stops them and keeps the rows."""

@@ -93,7 +93,7 @@ def _text(row: Row, key: Key) -> Text:
 def _sentences(comparison: Comparison) -> list[str]:
     """What does not fit into a cell: failures with their remedies, and what was not done."""
     lines = []
-    for row in comparison.rows:
+    for row in (comparison.baseline, *comparison.rows):
         failure = row.variant.failure
         if failure is not None:
             lines.append(f"#{row.number} {row.variant.state}: {failure.message} {failure.remedy}")
