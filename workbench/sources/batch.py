@@ -208,11 +208,13 @@ def _rows_independent(
     for size, batch in together.items():
         for name, axis in output_axes.items():
             one, many = alone.arrays[name], batch.arrays[name]
-            assert one is not None and many is not None, name
+            assert one is not None, name
+            assert many is not None, name
             if one.dtype.kind not in "fc":
                 continue
-            left = one.take(0, axis=axis).astype(np.float64)
-            right = many.take(0, axis=axis).astype(np.float64)
+            wide = np.complex128 if one.dtype.kind == "c" else np.float64
+            left = one.take(0, axis=axis).astype(wide)
+            right = many.take(0, axis=axis).astype(wide)
             if left.shape != right.shape:
                 return False, f"rows depend on the batch: {name!r} changes its shape with it"
             scale = float(np.max(np.abs(left), initial=0.0)) or 1.0

@@ -12,6 +12,7 @@ import importlib
 import sys
 import types
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 # Builtins of torch know no module of their own; they are found where they are public.
@@ -22,15 +23,23 @@ class NotLiteralError(Exception):
     """Why a value cannot be written as source, in one clause."""
 
 
-def literal(value: object) -> tuple[str, dict[str, object]]:
+def literal(
+    value: object, special: Callable[[object], str | None] | None = None
+) -> tuple[str, dict[str, object]]:
     """Source text of a value, and the names that it uses with what they must mean.
 
     Numbers, text, containers of them, torch dtypes, devices and sizes, enum members,
-    dataclasses, namespaces, partials, and classes and functions that have a name. Raises
+    dataclasses, namespaces, partials, configurations of transformers, and classes and
+    functions that have a name. `special` may give the text of a value within. Raises
     NotLiteralError on anything else.
     """
     uses: dict[str, object] = {}
-    return _write(value, uses, 0), uses
+    return _write(value, uses, special or _nothing, 0), uses
+
+
+def _nothing(value: object) -> str | None:
+    del value
+    return None
 
 
 def importable(item: object) -> tuple[str, str] | None:
@@ -39,15 +48,14 @@ def importable(item: object) -> tuple[str, str] | None:
     Only top-level attributes count, and `__main__` does not.
     """
     name = getattr(item, "__name__", None)
-    qualname = getattr(item, "__qualname__", name)
-    if not isinstance(name, str) or not isinstance(qualname, str) or not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         return None
     module = getattr(item, "__module__", None)
     candidates = [module] if isinstance(module, str) else []
     if not isinstance(item, (type, types.FunctionType)):
         candidates += _PUBLIC
     for candidate in candidates:
-        if candidate == "__main__" or ("." in qualname and candidate == module):
+        if candidate == "__main__":
             continue
         loaded = sys.modules.get(candidate)
         if loaded is not None and getattr(loaded, name, None) is item:
@@ -55,10 +63,18 @@ def importable(item: object) -> tuple[str, str] | None:
     return None
 
 
-def _write(value: Any, uses: dict[str, object], depth: int) -> str:
+def _write(
+    value: Any,
+    uses: dict[str, object],
+    special: Callable[[object], str | None],
+    depth: int,
+) -> str:
     if depth > 20:
         raise NotLiteralError("nested too deeply")
-    deeper = functools.partial(_write, uses=uses, depth=depth + 1)
+    written = special(value)
+    if written is not None:
+        return written
+    deeper = functools.partial(_write, uses=uses, special=special, depth=depth + 1)
     kind = type(value)
     if value is None or value is Ellipsis or kind in (bool, int, str, bytes):
         return repr(value)
@@ -93,17 +109,19 @@ def _write(value: Any, uses: dict[str, object], depth: int) -> str:
         uses["functools"] = functools
         return f"functools.partial({', '.join(parts)})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _write_dataclass(value, uses, depth)
+        return _write_dataclass(value, uses, deeper)
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return _named(value, uses)
+    if kind.__module__.startswith("transformers") and hasattr(kind, "from_dict"):
+        return f"{_named(kind, uses)}.from_dict({deeper(value.to_dict())})"
     if kind.__module__.startswith("torch"):
-        return _write_torch(value, uses, depth)
+        return _write_torch(value, uses)
     if kind.__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return deeper(value.item())
     raise NotLiteralError(f"a {kind.__module__}.{kind.__qualname__}, which source cannot write")
 
 
-def _write_torch(value: Any, uses: dict[str, object], depth: int) -> str:
+def _write_torch(value: Any, uses: dict[str, object]) -> str:
     torch: Any = sys.modules["torch"]
     if isinstance(value, torch.Size):
         uses["torch"] = torch
@@ -114,17 +132,16 @@ def _write_torch(value: Any, uses: dict[str, object], depth: int) -> str:
     if isinstance(value, torch.device):
         uses["torch"] = torch
         return f"torch.device({str(value)!r})"
-    del depth
     kind = type(value)
     raise NotLiteralError(f"a {kind.__module__}.{kind.__qualname__}, which source cannot write")
 
 
-def _write_dataclass(value: Any, uses: dict[str, object], depth: int) -> str:
+def _write_dataclass(value: Any, uses: dict[str, object], deeper: Callable[[Any], str]) -> str:
     parts = []
     for item in dataclasses.fields(value):
         if not item.init:
             continue
-        parts.append(f"{item.name}={_write(getattr(value, item.name), uses, depth + 1)}")
+        parts.append(f"{item.name}={deeper(getattr(value, item.name))}")
     return f"{_named(type(value), uses)}({', '.join(parts)})"
 
 

@@ -12,8 +12,8 @@ from workbench.core.model import TensorSpec
 from workbench.core.structure import bind_inputs
 from workbench.sources.specs import Array, is_integer
 
-# Functions that look rows up, with the place of the table and of the ids among the arguments.
-_LOOKUPS = {"embedding": (1, 0), "embedding_bag": (1, 0), "index_select": (0, 2)}
+# Functions that look rows up in a table, which is floating, by ids, which are not.
+_LOOKUPS = ("embedding", "embedding_bag", "index_select")
 
 
 def find_ranges(
@@ -45,17 +45,18 @@ def find_ranges(
         for name in names:
             found[name] = min(rows, found.get(name, rows))
 
-    class Watch(TorchFunctionMode):
+    class Watch(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             del types
             name = getattr(function, "__name__", "")
             if name in _LOOKUPS:
-                table, ids = _LOOKUPS[name]
-                if len(args) > max(table, ids):
-                    axis = args[1] if name == "index_select" else 0
-                    meets(origins(args[ids]), int(args[table].shape[axis]))
+                tensors = [a for a in args if isinstance(a, torch.Tensor)]
+                table = next((t for t in tensors if t.is_floating_point()), None)
+                axis = args[1] if name == "index_select" else 0
+                if table is not None and isinstance(axis, int):
+                    meets(origins(tensors), int(table.shape[axis]))
             elif name == "__getitem__" and isinstance(args[0], torch.Tensor):
                 index = args[1] if isinstance(args[1], tuple) else (args[1],)
                 for axis, part in enumerate(index):

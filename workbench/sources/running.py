@@ -71,8 +71,8 @@ def to_results(value: object) -> Results:
                 host = host.float()
             arrays[name] = host.resolve_conj().resolve_neg().numpy().copy()
         else:
-            arrays[name] = np.asarray(leaf)
-            dtypes[name] = str(arrays[name].dtype)
+            number = np.asarray(leaf)
+            arrays[name], dtypes[name] = number, str(number.dtype)
     return Results(arrays=arrays, dtypes=dtypes)
 
 
@@ -109,7 +109,8 @@ def bit_equal(actual: Mapping[str, Array | None], expected: Mapping[str, Array |
             )
         same = np.array_equal(got, wanted, equal_nan=got.dtype.kind in "fc")
         if not same:
+            wide = np.complex128 if got.dtype.kind == "c" else np.float64
             with np.errstate(invalid="ignore", over="ignore"):
-                worst = float(np.nanmax(np.abs(got.astype(np.float64) - wanted)))
+                worst = float(np.nanmax(np.abs(got.astype(wide) - wanted.astype(wide))))
             return f"the output {name!r} differs by up to {worst:.3g}"
     return ""
