@@ -38,28 +38,35 @@ def export_graph(
     with torch.no_grad():
         flat(*tensors)
     write_outputs(out_dir, flat.outputs)
-    path = Path(out_dir) / "model.onnx"
-    names = [output["graph"] for output in flat.outputs if "graph" in output]
+    path = str(Path(out_dir) / "model.onnx")
+    ends = {
+        "input_names": [spec["name"] for spec in source["inputs"]],
+        "output_names": [output["graph"] for output in flat.outputs if "graph" in output],
+    }
     with quiet_export():
+        if source["kind"] == "torchscript":
+            # torch.export does not read TorchScript; the exporter that traces does.
+            axes = {name: {axis: "batch"} for name, axis in source["batch_axes"].items()}
+            torch.onnx.export(
+                flat,
+                tuple(tensors),
+                path,
+                dynamo=False,
+                dynamic_axes=axes if dynamic else None,
+                **ends,
+            )
+            return path
         program = torch.export.export(
             flat, tuple(tensors), dynamic_shapes=free_axes(source, tensors, dynamic), strict=False
         )
-        exported = torch.onnx.export(
-            program,
-            input_names=[spec["name"] for spec in source["inputs"]],
-            output_names=names,
-            dynamo=True,
-            verbose=False,
-            verify=False,
-            optimize=True,
-        )
+        exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True, **ends)
     assert exported is not None
     # The exporter notes source lines in every node: paths of the building machine.
     for node in exported.model.graph.all_nodes():
         node.metadata_props.clear()
     exported.model.metadata_props.clear()
     exported.save(path)
-    return str(path)
+    return path
 
 
 @portable
