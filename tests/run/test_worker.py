@@ -22,7 +22,7 @@ from workbench.run.failures import (
 )
 from workbench.run.processes import Worker
 
-PIPELINE = '''
+PIPELINE = """
 import numpy as np
 
 class Pipeline:
@@ -41,7 +41,7 @@ def build(source_dir, out_dir):
 def load(out_dir):
     {load}
     return Pipeline()
-'''
+"""
 
 
 def nothing() -> None:
@@ -55,9 +55,7 @@ def source(tmp_path: Path) -> Path:
     folder.mkdir()
     spec = {"name": "x", "dtype": "float32", "shape": ["batch", 4]}
     (folder / "source.json").write_text(
-        json.dumps(
-            {"inputs": [spec], "batch_axes": {"x": 0}, "output_batch_axes": {"output": 0}}
-        )
+        json.dumps({"inputs": [spec], "batch_axes": {"x": 0}, "output_batch_axes": {"output": 0}})
     )
     np.savez(folder / "example.npz", x=np.arange(32, dtype=np.float32).reshape(8, 4))
     return folder
@@ -142,9 +140,7 @@ def test_out_of_memory_is_told_apart(harness: Harness, source: Path) -> None:
 
 
 def test_memory_limit_makes_an_allocation_fail(harness: Harness, source: Path) -> None:
-    assign = protocol.Assign(
-        log=str(harness.folder / "log.txt"), memory_limit_bytes=600_000_000
-    )
+    assign = protocol.Assign(log=str(harness.folder / "log.txt"), memory_limit_bytes=600_000_000)
     worker, _ = harness.crew.take(with_torch=False, environment={}, assign=assign)
     out = harness.folder / "artifact"
     out.mkdir()

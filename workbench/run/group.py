@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 from workbench.core.decision import Decision
@@ -99,6 +100,9 @@ class Group:
                 "failed",
                 Failure(kind="unavailable", stage=self._bring_up.stage, message=str(error)),
             )
+        except Exception as error:  # noqa: BLE001 - a fault of ours costs one row, not the study
+            traceback.print_exc()
+            self.end(number, "failed", _internal(error, self._bring_up.stage))
         finally:
             self.current = None
             if self._bring_up.worker is not None:
@@ -485,3 +489,13 @@ def stopped(stage: Stage) -> Failure:
 
 def _silent(*_: object) -> None:
     """Report to nobody."""
+
+
+def _internal(error: Exception, stage: Stage) -> Failure:
+    return Failure(
+        kind="exception",
+        stage=stage,
+        message=f"the workbench itself failed: {type(error).__name__}: {error}",
+        remedy="This is a fault of the workbench: report it with the row's detail.",
+        detail="".join(traceback.format_exception(error)),
+    )

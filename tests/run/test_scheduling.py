@@ -1,0 +1,245 @@
+"""Studies that really run: queueing, stopping, dying and going on.
+
+Every model here runs in real workers. The trouble model fails at chosen batch sizes, so one
+row fails while its neighbours must not notice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import workbench as wb
+from tests.run import trouble
+from workbench.core.errors import RecipeError, RunError
+from workbench.core.variant import RunOptions, Variant
+from workbench.run.client import Client
+from workbench.study import Study
+
+pytestmark = pytest.mark.slow
+
+QUICK = {"budget_s": 0.2, "progress": False}
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
+    """A study of the trouble model; its scheduler and all that came from it end with it."""
+    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "30")
+    monkeypatch.setenv("PYTHONPATH", str(trouble.FOLDER))
+    monkeypatch.chdir(tmp_path)
+    model = wb.load("tests.run.trouble:make", inputs="x: f32[batch, 16]")
+    made = Study(model, tmp_path / "study")
+    yield made
+    pid = scheduler_pid(made)
+    end_scheduler(made)
+    assert pid is None or not psutil.pid_exists(pid)
+
+
+def scheduler_pid(study: Study) -> int | None:
+    try:
+        with Client.connect(study.folder, start=False) as client:
+            return client.status().pid
+    except RunError:
+        return None
+
+
+def end_scheduler(study: Study) -> None:
+    try:
+        client = Client.connect(study.folder, start=False)
+    except RunError:
+        return
+    family = descendants(study)
+    client.shutdown()
+    assert wait_until(lambda: not any(map(psutil.pid_exists, family)))
+
+
+def descendants(study: Study) -> list[int]:
+    """The scheduler's warden, the scheduler and everything below."""
+    pid = scheduler_pid(study)
+    if pid is None:
+        return []
+    warden = psutil.Process(pid).parent()
+    assert warden is not None
+    return [warden.pid, *(child.pid for child in warden.children(recursive=True))]
+
+
+def wait_until(condition: object, limit_s: float = 10.0) -> bool:
+    assert callable(condition)
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def row(study: Study, number: int) -> Variant:
+    return next(v for v in study.variants() if v.number == number)
+
+
+def test_failures_of_every_kind_leave_the_other_rows_unharmed(study: Study) -> None:
+    """P70, P74, P05, P24: which kind it was, what to do, and the next row still runs."""
+    sizes = {
+        trouble.CRASH: ("crash", "signal 11"),
+        trouble.EXIT: ("exit", "code 3"),
+        trouble.RAISE: ("exception", "ValueError: 44 rows are too many"),
+        trouble.MEMORY: ("out_of_memory", "out of memory"),
+        trouble.INFINITE: ("not_finite", "not finite"),
+    }
+    numbers = study.run(*(f"engine=torch,batch={size}" for size in sizes), **QUICK)
+    for number, (kind, words) in zip(numbers[1:], sizes.values(), strict=True):
+        failed = row(study, number)
+        assert failed.state == "failed"
+        assert failed.failure is not None
+        assert failed.failure.kind == kind
+        assert words in failed.failure.message
+        assert failed.failure.remedy
+    (number,) = study.run("engine=torch,batch=16", **QUICK)
+    assert row(study, number).state == "done"
+    assert row(study, 1).state == "done"
+    assert row(study, 1).failure is None
+
+
+def test_a_hang_ends_at_the_stage_limit(study: Study) -> None:
+    (_, number) = study.run(f"engine=torch,batch={trouble.HANG}", limits_s={"load": 3.0}, **QUICK)
+    failure = row(study, number).failure
+    assert failure is not None
+    assert failure.kind == "timeout"
+    assert "3.00 s" in failure.message
+
+
+def test_a_crash_in_the_rounds_is_the_rows_and_not_the_baselines(study: Study) -> None:
+    (_, number) = study.run(f"engine=torch,batch={trouble.CRASH_LATE}", progress=False)
+    failed = row(study, number)
+    assert failed.failure is not None
+    assert (failed.failure.kind, failed.failure.stage) == ("crash", "measure")
+    assert row(study, 1).state == "done"
+
+
+def test_a_row_five_times_slower_stops_early_and_can_be_resumed(study: Study) -> None:
+    (_, number) = study.run(f"engine=torch,batch={trouble.SLOW}", **QUICK)
+    early = row(study, number)
+    assert early.state == "stopped-early"
+    assert early.first_ratio is not None
+    assert early.first_ratio < 0.2
+    study.resume(number, **QUICK)
+    assert row(study, number).state == "done"
+
+
+def test_rows_carry_what_was_measured_beside_the_rounds(study: Study) -> None:
+    (_, number) = study.run("engine=torch,batch=32", **QUICK)
+    done = row(study, number)
+    assert done.state == "done"
+    assert done.items_per_call == 32
+    assert done.cold_start is not None
+    assert done.cold_start.load_s is not None
+    assert done.cold_start.first_call_s is not None
+    assert done.memory is not None
+    assert done.energy is not None
+    assert done.energy.joules_per_1000_items is None or done.energy.joules_per_1000_items > 0
+    assert done.evidence is not None
+    assert done.evidence.device == "cpu"
+    assert done.size_bytes is not None
+    assert done.versions is not None
+    assert "torch" in done.versions
+
+
+def test_an_artifact_is_built_once(study: Study) -> None:
+    first, second = study.run("engine=torch,batch=16", "engine=torch,batch=16", **QUICK)[1:]
+    assert row(study, first).artifact == row(study, second).artifact
+    assert row(study, second).artifact_cached
+
+
+def test_unknown_recipes_are_refused_before_anything_is_queued(study: Study) -> None:
+    with pytest.raises(RecipeError, match="onnxruntime"):
+        study.run("engine=torch,batch=16", "engine=onnxrutime", **QUICK)
+    assert study.variants() == []
+
+
+def test_an_unavailable_value_keeps_its_row_with_the_reason(study: Study) -> None:
+    """P17: fp8 or CUDA on a CPU-only machine is said, never run as something else."""
+    (_, number) = study.run("engine=torch,quantization=fp8", **QUICK)
+    failure = row(study, number).failure
+    assert failure is not None
+    assert failure.kind == "unavailable"
+    assert "quantization=fp8 is not available" in failure.message
+
+
+@pytest.mark.parametrize("stage", ["load", "measure"])
+def test_stop_acts_within_two_seconds_and_leaves_nothing(study: Study, stage: str) -> None:
+    study.run("engine=torch,batch=16", **QUICK)
+    before = set(descendants(study))
+    recipe = f"engine=torch,batch={trouble.HANG if stage == 'load' else 64}"
+    (number,) = study.run(recipe, wait=False, progress=False, max_visits=400)
+    wanted = {"load": {"loading"}, "measure": {"measuring"}}[stage]
+    assert wait_until(lambda: row(study, number).state in wanted, 60)
+    time.sleep(0.3)
+    started_s = time.monotonic()
+    study.stop(number)
+    assert wait_until(lambda: row(study, number).is_final, 5)
+    assert time.monotonic() - started_s < 2.0
+    stopped = row(study, number)
+    assert stopped.state == "stopped"
+    assert stopped.failure is not None
+    assert stopped.failure.kind == "stopped"
+    # Of what lives now, everything was there before or is a spare that was started anew.
+    assert wait_until(lambda: len(descendants(study)) <= len(before) + 2)
+
+
+def test_a_killed_scheduler_leaves_no_worker_and_loses_nothing(study: Study) -> None:
+    study.run("engine=torch,batch=16", **QUICK)
+    (number,) = study.run("engine=torch,batch=64", wait=False, progress=False)
+    assert wait_until(lambda: row(study, number).state == "measuring", 60)
+    assert wait_until(lambda: len(study.visits(number)) > 0, 60)
+    num_visits = len(study.visits(number))
+    pid = scheduler_pid(study)
+    family = descendants(study)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not any(map(psutil.pid_exists, family)), 5)
+    assert len(study.visits(number)) >= num_visits
+    study.run("engine=torch,batch=8", **QUICK)
+    interrupted = row(study, number)
+    assert interrupted.state == "interrupted"
+    assert row(study, 2).state == "done"
+    study.resume(number, **QUICK)
+    assert row(study, number).state == "done"
+    assert len(study.visits(number)) > num_visits
+
+
+def test_a_closed_client_does_not_end_a_run(study: Study) -> None:
+    numbers = study.run("engine=torch,batch=16", wait=False, **QUICK)
+    again = Study.open(study.folder)
+    again.wait(progress=False)
+    assert all(row(again, number).state == "done" for number in numbers)
+
+
+def test_two_studies_never_measure_at_once(study: Study, tmp_path: Path) -> None:
+    """The device is locked across studies; the second is told its place and then runs."""
+    other = Study(study.model, tmp_path / "other")
+    try:
+        study.run("engine=torch,batch=16", wait=False, progress=False, budget_s=3.0)
+        assert wait_until(lambda: row(study, 1).state != "queued", 60)
+        with Client.connect(other.folder) as client:
+            numbers = client.submit([wb.Recipe(batch=16)], RunOptions(budget_s=0.2))
+            seen = [p.message for p in client.events(1.0)]
+            assert any("another study uses" in message for message in seen)
+            client.wait(numbers)
+        assert row(other, 2).state == "done"
+        first_end = row(study, 2).finished_s
+        assert first_end is not None
+        assert min(v.started_s for v in other.visits(2)) > first_end
+    finally:
+        end_scheduler(other)
+
+
+def test_an_idle_scheduler_leaves(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "0.2")
+    study.run("engine=torch,batch=16", **QUICK)
+    assert wait_until(lambda: scheduler_pid(study) is None or not descendants(study), 30)

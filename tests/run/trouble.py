@@ -1,0 +1,60 @@
+"""A small model that misbehaves at chosen batch sizes, so that one row of a study does.
+
+Imported by name in workers: `tests.run.trouble:make`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+import torch
+
+CRASH, EXIT, HANG, RAISE, MEMORY, INFINITE, SLOW, CRASH_LATE = 41, 42, 43, 44, 45, 46, 47, 48
+# The crash that comes late waits for so many calls of its process.
+NUM_CALLS_BEFORE = 400
+
+
+class Trouble(torch.nn.Module):
+    """Two linear layers, and a way to fail for each of some batch sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)
+        )
+        self.num_calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of shape (batch, 4) from x of shape (batch, 16)."""
+        size = x.shape[0]
+        if size == CRASH:
+            ctypes.string_at(0)
+        elif size == EXIT:
+            os._exit(3)
+        elif size == HANG:
+            # One native call that holds the interpreter's lock: no signal is handled.
+            ctypes.PyDLL(None).sleep(60)
+        elif size == RAISE:
+            raise ValueError("44 rows are too many")
+        elif size == MEMORY:
+            torch.empty(1 << 50)
+        elif size == SLOW:
+            time.sleep(0.2)
+        elif size == CRASH_LATE:
+            self.num_calls += 1
+            if self.num_calls > NUM_CALLS_BEFORE:
+                ctypes.string_at(0)
+        logits: torch.Tensor = self.body(x)
+        return logits * float("inf") if size == INFINITE else logits
+
+
+def make() -> Trouble:
+    """The model, with weights that are the same in every process."""
+    torch.manual_seed(0)
+    return Trouble().eval()
+
+
+FOLDER = Path(__file__).resolve().parents[2]
