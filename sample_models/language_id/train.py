@@ -25,7 +25,9 @@ def split() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Ids i64 (rows, 128) and labels i64, as train, calibration and evaluation.
 
     As many rows of each language are held out; what is left over of those parts is not used.
+    The order is drawn, so that the first rows of a part are of many languages.
     """
+    rng = np.random.default_rng(SEED)
     counts = {"train": None, "calibration": NUM_CALIBRATION, "evaluation": NUM_EVALUATION}
     split: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for part, texts in read().items():
@@ -34,6 +36,7 @@ def split() -> dict[str, tuple[np.ndarray, np.ndarray]]:
             for label, code in enumerate(CODES)
             for text in texts[code][: counts[part]]
         ]
+        rows = [rows[place] for place in rng.permutation(len(rows))]
         ids = np.concatenate([row for row, _ in rows])
         split[part] = (ids, np.array([label for _, label in rows], dtype=np.int64))
     return split
