@@ -9,10 +9,15 @@ from workbench.engines.engine import Engine, engine, engines
 # In the order in which engines and their levers are shown.
 _MODULES = (
     "workbench.levers.precision_torch",
-    "workbench.levers.threads_torch",
-    "workbench.levers.layout_torch",
+    "workbench.levers.quantization_torch",
+    "workbench.levers.fusion_torch",
+    "workbench.levers.fusion_torch_compile",
+    "workbench.levers.attention_torch",
     "workbench.levers.batching_torch",
+    "workbench.levers.layout_torch",
+    "workbench.levers.threads_torch",
     "workbench.engines.torch_eager",
+    "workbench.engines.torch_compile",
     "workbench.levers.onnx_provider",
     "workbench.levers.onnx_precision",
     "workbench.levers.onnx_quantization",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from workbench.core.json import Json
@@ -40,6 +41,7 @@ LOAD_PHASES = (
     "load.weights",
     "load.device",
     "load.layout",
+    "load.mode",
     "load.compile",
     "load.place",
     "load.call",
@@ -135,8 +137,13 @@ def to_device(module: torch.nn.Module, device: str) -> torch.nn.Module:
     return module.to(device)
 
 
-def running_steps(context: Context) -> tuple[Step, ...]:
-    """Place, call, fetch, inspect and the pipeline of them."""
+def running_steps(
+    context: Context,
+    *,
+    called: str = "module",
+    inspect: Callable[..., object] = make_inspect,
+) -> tuple[Step, ...]:
+    """Place, call, fetch and inspect. `called` is the variable that holds what is called."""
     device: dict[str, Json] = {"device": context.device.id}
     return (
         Step(phase="load.open", function=read_source, reads=("out_dir",), writes="source"),
@@ -147,7 +154,7 @@ def running_steps(context: Context) -> tuple[Step, ...]:
             writes="place",
             params=device,
         ),
-        Step(phase="load.call", function=make_call, reads=("module",), writes="call"),
+        Step(phase="load.call", function=make_call, reads=(called,), writes="call"),
         Step(phase="load.inspect", function=make_fetch, writes="fetch"),
         Step(
             phase="load.inspect",
@@ -158,7 +165,7 @@ def running_steps(context: Context) -> tuple[Step, ...]:
         Step(phase="load.inspect", function=make_memory, writes="memory", params=device),
         Step(
             phase="load.inspect",
-            function=make_inspect,
+            function=inspect,
             reads=("module", "source"),
             writes="inspect",
             params=device,
@@ -191,13 +198,18 @@ def pipeline_step() -> Step:
     )
 
 
-def torch_steps(context: Context) -> tuple[Step, ...]:
+def torch_steps(
+    context: Context,
+    *,
+    called: str = "module",
+    inspect: Callable[..., object] = make_inspect,
+) -> tuple[Step, ...]:
     """The steps that both torch engines share."""
     return (
         environment_step(context),
         *flags_steps(context),
         *opening_steps(context),
-        *running_steps(context),
+        *running_steps(context, called=called, inspect=inspect),
         pipeline_step(),
     )
 

@@ -19,40 +19,47 @@ def make_inspect(
     """The pipeline's `inspect`: run one call under the profiler, and look at the module."""
 
     def inspect(pipeline: Any, placed: Any) -> dict[str, Any]:
-        import torch
-
-        pipeline.call(placed)
-        pipeline.synchronize()
-        events = profile_call(lambda: pipeline.call(placed), device)
-        operators = operators_of(events)
-        weights = weights_of(module)
-        flags = torch_flags(device)
-        arithmetic = [o for o in operators if o["arithmetic"]]
-        executed: dict[str, Any] = {
-            "device": device.partition(":")[0],
-            "arithmetic": sorted({o["dtype"] for o in arithmetic}),
-            "weights": weights["dtypes"],
-            "layers_quantized": weights["num_layers_quantized"],
-        }
-        if "fp32" in executed["arithmetic"]:
-            executed["fp32_precision"] = flags["fp32_precision"]
-        report: dict[str, Any] = {
-            "executed": executed,
-            "engine_version": torch.__version__,
-            "device": device,
-            "device_name": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
-            "flags": flags,
-            "operators": operators,
-            "kernels": kernels_of(events),
-            "weights": weights,
-            "batch": batch_of(placed, source),
-            "threads": threads_here(),
-            "folded": sum(hasattr(m, "folded_into") for m in module.modules()),
-            "layout": layout_of(module, events),
-        }
-        return report
+        return inspect_module(pipeline, placed, module, source, device)[0]
 
     return inspect
+
+
+@portable
+def inspect_module(
+    pipeline: Any, placed: Any, module: torch.nn.Module, source: dict[str, Any], device: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What one call executes and how the module is stored: plain JSON, and the raw events."""
+    import torch
+
+    pipeline.call(placed)
+    pipeline.synchronize()
+    events = profile_call(lambda: pipeline.call(placed), device)
+    operators = operators_of(events)
+    weights = weights_of(module)
+    flags = torch_flags(device)
+    executed: dict[str, Any] = {
+        "device": device.partition(":")[0],
+        "arithmetic": sorted({o["dtype"] for o in operators if o["arithmetic"]}),
+        "weights": weights["dtypes"],
+        "layers_quantized": weights["num_layers_quantized"],
+    }
+    if "fp32" in executed["arithmetic"]:
+        executed["fp32_precision"] = flags["fp32_precision"]
+    report = {
+        "executed": executed,
+        "engine_version": torch.__version__,
+        "device": device,
+        "device_name": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
+        "flags": flags,
+        "operators": operators,
+        "kernels": kernels_of(events),
+        "weights": weights,
+        "batch": batch_of(placed, source),
+        "threads": threads_here(),
+        "folded": sum(hasattr(m, "folded_into") for m in module.modules()),
+        "layout": layout_of(module, events),
+    }
+    return report, events
 
 
 @portable

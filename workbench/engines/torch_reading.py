@@ -120,7 +120,7 @@ def labels_of(
     kernel = attention_of(report)
     if kernel:
         labels.append(f"attention {kernel}")
-    if channels_last(report):
+    if channels_last(report) and report["layout"]["weights_last"]:
         labels.append("channels-last")
     launches = graph_launches(report)
     if launches:

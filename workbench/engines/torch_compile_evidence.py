@@ -1,0 +1,148 @@
+"""What torch.compile made of a module: portable functions that read Dynamo and Inductor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.engines.torch_evidence import inspect_module
+from workbench.levers.step import portable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+@portable
+def make_compiled_inspect(
+    module: torch.nn.Module, source: dict[str, Any], device: str
+) -> Callable[[Any, Any], dict[str, Any]]:
+    """The pipeline's `inspect`: what the call executes, and what was compiled in this process."""
+
+    def inspect(pipeline: Any, placed: Any) -> dict[str, Any]:
+        report, events = inspect_module(pipeline, placed, module, source, device)
+        ran_compiled = any("CompiledFxGraph" in event["name"] for event in events)
+        report["compile"] = compile_report(ran_compiled, placed)
+        report["executed"]["compiled"] = ran_compiled
+        return report
+
+    return inspect
+
+
+@portable
+def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
+    """Compiles, graph breaks and generated kernels of this process.
+
+    `ran_compiled` says whether the call that was profiled ran any compiled graph.
+    """
+    from torch._dynamo.utils import counters, get_compilation_metrics
+    from torch.utils._pytree import tree_leaves
+
+    metrics = get_compilation_metrics()
+    compiles = [m for m in metrics if m.graph_op_count]
+    recompiles = [m for m in metrics if str(m.compile_id).rpartition("/")[2] not in ("0", "")]
+    kernels = generated_kernels()
+    labels = []
+    if ran_compiled:
+        labels.append("compiled")
+        if kernels["frozen"]:
+            labels.append("freezing")
+        if kernels["autotuned"]:
+            labels.append("max-autotune")
+    notes = []
+    if not ran_compiled:
+        shapes = [list(leaf.shape) for leaf in tree_leaves(placed) if hasattr(leaf, "shape")]
+        if recompiles:
+            notes.append(
+                f"eager fallback for the shapes {shapes}: after {len(compiles)} compiles no more "
+                "were made; pad inputs to a few sizes, or compile with dynamic=True"
+            )
+        else:
+            notes.append(f"eager fallback for the shapes {shapes}: nothing was compiled")
+    failed = sorted({str(m.fail_reason).partition("\n")[0] for m in metrics if m.fail_reason})
+    notes += [f"not compiled: {reason}" for reason in failed]
+    return {
+        "ran_compiled": ran_compiled,
+        "num_compiles": len(compiles),
+        "num_recompiles": len(recompiles),
+        "graph_breaks": graph_breaks(),
+        "fused": kernels["fused"],
+        "extern": kernels["extern"],
+        "cudagraph_skips": counters["inductor"].get("cudagraph_skips", 0),
+        "labels": labels,
+        "notes": notes,
+    }
+
+
+@portable
+def graph_breaks() -> list[dict[str, Any]]:
+    """Every place where a graph ended before the model did, with the reason's first lines."""
+    from torch._dynamo.utils import graph_break_reasons
+
+    found = []
+    for broken in graph_break_reasons:
+        frame = broken.user_stack[-1] if broken.user_stack else None
+        reason = str(broken.reason).split("\n  Hint")[0].split("\n\n")[0]
+        entry = {
+            "file": frame.filename if frame else "",
+            "line": frame.lineno if frame else 0,
+            "reason": " ".join(reason.split()),
+        }
+        if entry not in found:
+            found.append(entry)
+    return found
+
+
+@portable
+def generated_kernels() -> dict[str, Any]:
+    """Kernels that Inductor generated, by kind, read from the code it loaded.
+
+    "fused" counts generated kernels and library calls with another operator merged in,
+    "extern" the plain library calls. "frozen" says that weights are constants of the code
+    and "autotuned" that kernels were timed against each other.
+    """
+    import re
+    from pathlib import Path
+
+    from torch._dynamo.utils import counters
+    from torch._inductor.codecache import PyCodeCache
+
+    kinds = {
+        "poi": "triton pointwise",
+        "red": "triton reduction",
+        "per": "triton persistent reduction",
+        "tem": "triton template",
+        "for": "triton foreach",
+    }
+    fused: dict[str, int] = {}
+    extern: dict[str, int] = {}
+    frozen = templates = False
+
+    def count(where: dict[str, int], kind: str) -> None:
+        where[kind] = where.get(kind, 0) + 1
+
+    for loaded in list(PyCodeCache.modules):
+        if not hasattr(loaded, "call"):
+            continue
+        text = Path(str(loaded.__file__)).read_text(encoding="utf-8")
+        frozen = frozen or "_frozen_param" in text
+        for name in re.findall(r"^(cpp_\w+|triton_\w+) = async_compile", text, re.MULTILINE):
+            triton = re.match(r"triton_(\w{3})_", name)
+            if triton:
+                kind = kinds.get(triton.group(1), "triton")
+            else:
+                kind = "c++" if name.startswith("cpp_fused") else "c++ template"
+            templates = templates or kind.endswith("template")
+            count(fused, kind)
+        for name in re.findall(r"= extern_kernels\.(\w+)\(|^ +extern_kernels\.(\w+)\(", text, re.M):
+            count(extern, name[0] or name[1])
+        for name, after in re.findall(r"ops\.mkldnn\._(\w+)_pointwise\.\w+\((.*)\)", text):
+            merged = re.findall(r"'(\w+)', \[", after)
+            if merged and merged[-1] != "none":
+                count(fused, f"oneDNN {name} + {merged[-1]}")
+            else:
+                count(extern, f"oneDNN {name}")
+        for name in re.findall(r"ops\.onednn\.(q\w+)\.", text):
+            count(fused, f"oneDNN {name}")
+    autotuned = templates or counters["inductor"].get("select_algorithm_autotune", 0) > 0
+    return {"fused": fused, "extern": extern, "frozen": frozen, "autotuned": autotuned}
