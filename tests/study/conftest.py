@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,17 @@ def empty(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def _template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    with Store.create(folder / "study", filled.model_at(folder / "captured")) as store:
+        filled.fill(store)
+    return folder / "study"
+
+
 @pytest.fixture
-def full(empty: Store) -> Store:
+def full(_template: Path, tmp_path: Path) -> Iterator[Store]:
     """A study with rows of every kind."""
-    filled.fill(empty)
-    return empty
+    shutil.copytree(_template, tmp_path / "study")
+    with Store(tmp_path / "study") as store:
+        yield store
