@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.core.json import Json
+from workbench.core.units import format_bytes, format_count
 
 SourceKind = Literal["factory", "exported", "torchscript", "onnx"]
 Task = Literal["classification", "embedding", "language-model", "regression"]
@@ -83,6 +84,15 @@ class Model:
     settings: dict[str, Json] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        inputs = "; ".join(map(str, self.inputs))
+        size = f"{format_count(self.num_parameters)} parameters, {format_bytes(self.num_bytes)}"
+        lines = [f"{self.name} ({self.kind}): {size}, takes {inputs}"]
+        return "\n  ".join([*lines, *self.notes])
+
+    def __repr__(self) -> str:
+        return f"<Model {self}>"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedModel:
@@ -91,7 +101,9 @@ class PreparedModel:
     `kind` is what `source_dir` holds; `origin` says in words how it was made ("importable
     factory", "the cell's source", "exported program", "the file itself"). `not_exportable`
     is the reason why a variant of it cannot leave as a script, or None. `digest` is the
-    SHA-256 of the source folder.
+    SHA-256 of the source folder. `made_up` names the inputs whose example was drawn and not
+    given. `layers` counts what holds parameters ("Linear", "Conv2d", …), and calls of
+    "scaled_dot_product_attention". An output that is None has the dtype "none".
     """
 
     kind: SourceKind
@@ -103,6 +115,8 @@ class PreparedModel:
     num_bytes: int | None
     digest: str
     has_calibration: bool = False
+    has_evaluation: bool = False
+    made_up: tuple[str, ...] = ()
     layers: dict[str, int] = field(default_factory=dict)
     not_exportable: str | None = None
     requirements: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ def _run_probes(
         torch.manual_seed(0)
         with torch.inference_mode():
             outputs = structure.flatten_outputs(module(*args, **kwargs))
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, leaf in outputs.items():
             if leaf is None:
                 arrays[f"none:{name}"] = np.zeros(())
