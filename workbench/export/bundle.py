@@ -28,9 +28,11 @@ from workbench.core.json import Json
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
-# Notes of the study that no script needs: a build's receipt, and rows for calibration, which
+# What no script needs: the receipt of the build, and the rows that came with the model, which
 # are the user's data.
-_LEFT_OUT = frozenset({"build.json", "calibration.npz"})
+_LEFT_OUT = frozenset(
+    {"build.json", "calibration.npz", "evaluation.npz", "example.npz", "labels.npy", "outputs.npz"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,5 +243,5 @@ def _sentences(row: Row) -> list[str]:
         if made.text != "–":
             said.append(f"{title}: {made.text}" + (f" ({made.detail})" if made.detail else ""))
     if record.evidence is not None:
-        said.append(f"Executed: {executed(record.evidence)}")
+        said.append(f"Executed: {executed(row)}")
     return said

@@ -326,7 +326,6 @@ def _evidence(comparison: Comparison) -> Markup | None:
 
 def _evidence_of(row: Row) -> Markup:
     evidence = row.variant.evidence
-    said = executed(evidence) if evidence else "nothing was read back"
     parts: list[Markup | None] = []
     if evidence is not None:
         parts += [_facts(_evidence_facts(row, evidence)), *_evidence_lists(evidence)]
@@ -338,7 +337,7 @@ def _evidence_of(row: Row) -> Markup:
             "summary",
             element("b", f"#{row.number} "),
             row.variant.recipe.spec,
-            element("span", said, class_="detail"),
+            element("span", executed(row), class_="detail"),
         ),
         element("div", *parts),
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.core.evidence import Evidence
 from workbench.core.units import format_bytes, format_seconds
 from workbench.study import metrics
 from workbench.study.choice import quality_words
@@ -129,29 +128,38 @@ def _ran(row: Row) -> Cell:
     if evidence.unmet:
         return Cell(
             text=f"not as asked: {evidence.unmet[0]}",
-            detail=executed(evidence),
+            detail=executed(row),
             mark="⚠",
             tone="warn",
         )
     ranked = sorted(evidence.precision_share, key=lambda dtype: -evidence.precision_share[dtype])
     return Cell(
         text=", ".join(evidence.labels) or (ranked[0] if ranked else evidence.device),
-        detail=executed(evidence),
+        detail=executed(row),
     )
 
 
-def executed(evidence: Evidence) -> str:
+def executed(row: Row) -> str:
     """What was executed, in one line: engine, device, precision, threads."""
+    evidence = row.variant.evidence
+    if evidence is None:
+        return "nothing was read back"
+    engine = row.variant.recipe.engine
+    version = evidence.engine_version
+    if not version[:1].isalpha():
+        version = f"{engine} {version}"
     where = f"on {evidence.device}"
     if evidence.providers:
         where += f" by {', '.join(evidence.providers)}"
-    parts = [evidence.engine_version, where]
+    parts = [version, where]
     if evidence.precision_share:
         ranked = sorted(evidence.precision_share.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{share * 100:.0f} % {dtype}" for dtype, share in ranked[:3])
         parts.append(f"{shares} of {evidence.share_of}")
-    if evidence.num_layers_quantized is not None and evidence.num_layers is not None:
-        parts.append(f"{evidence.num_layers_quantized} of {evidence.num_layers} layers quantized")
+    asked = row.variant.recipe.get("quantization") is not None
+    quantized, layers = evidence.num_layers_quantized, evidence.num_layers
+    if quantized is not None and layers is not None and (asked or quantized):
+        parts.append(f"{quantized} of {layers} layers quantized")
     if evidence.graph_breaks:
         parts.append(many(len(evidence.graph_breaks), "graph break"))
     if evidence.num_threads is not None:
