@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -166,7 +167,7 @@ def _find_nvml(index: int, nvml: Any) -> Meter | Unavailable:
             return Unavailable(reason="the package nvidia-ml-py is not installed")
     try:
         nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        handle = _handle(nvml, index)
     except nvml.NVMLError as error:
         return Unavailable(reason=f"NVML does not answer for GPU {index} ({error})")
     try:
@@ -181,6 +182,15 @@ def _find_nvml(index: int, nvml: Any) -> Meter | Unavailable:
                 f"nor its power ({power_error})"
             )
     return NvmlPower(nvml=nvml, handle=handle)
+
+
+def _handle(nvml: Any, index: int) -> Any:
+    """The card that CUDA calls `index`: NVML counts every card, CUDA the visible ones."""
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    chosen = visible[index] if index < len(visible) else ""
+    if chosen.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(chosen)
+    return nvml.nvmlDeviceGetHandleByIndex(int(chosen) if chosen.isdigit() else index)
 
 
 def measure_energy(
