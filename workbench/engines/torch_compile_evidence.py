@@ -24,6 +24,10 @@ def make_compiled_inspect(
         ran_compiled = any("CompiledFxGraph" in event["name"] for event in events)
         report["compile"] = compile_report(ran_compiled, placed)
         report["executed"]["compiled"] = ran_compiled
+        # The profiler does not see matmuls that Inductor wrote itself.
+        report["operators"] += report["compile"]["matmuls"]
+        seen = {o["dtype"] for o in report["operators"] if o["arithmetic"]}
+        report["executed"]["arithmetic"] = sorted(seen)
         return report
 
     return inspect
@@ -40,7 +44,8 @@ def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
 
     metrics = get_compilation_metrics()
     compiles = [m for m in metrics if m.graph_op_count]
-    recompiles = [m for m in metrics if str(m.compile_id).rpartition("/")[2] not in ("0", "")]
+    frames = [str(m.compile_id).partition("/")[0] for m in compiles]
+    num_recompiles = len(frames) - len(set(frames))
     kernels = generated_kernels()
     labels = []
     if ran_compiled:
@@ -52,7 +57,7 @@ def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
     notes = []
     if not ran_compiled:
         shapes = [list(leaf.shape) for leaf in tree_leaves(placed) if hasattr(leaf, "shape")]
-        if recompiles:
+        if num_recompiles:
             notes.append(
                 f"eager fallback for the shapes {shapes}: after {len(compiles)} compiles no more "
                 "were made; pad inputs to a few sizes, or compile with dynamic=True"
@@ -64,10 +69,11 @@ def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
     return {
         "ran_compiled": ran_compiled,
         "num_compiles": len(compiles),
-        "num_recompiles": len(recompiles),
+        "num_recompiles": num_recompiles,
         "graph_breaks": graph_breaks(),
         "fused": kernels["fused"],
         "extern": kernels["extern"],
+        "matmuls": kernels["matmuls"] if ran_compiled else [],
         "cudagraph_skips": counters["inductor"].get("cudagraph_skips", 0),
         "labels": labels,
         "notes": notes,
@@ -97,6 +103,8 @@ def graph_breaks() -> list[dict[str, Any]]:
 def generated_kernels() -> dict[str, Any]:
     """Kernels that Inductor generated, by kind, read from the code it loaded.
 
+    "matmuls" lists those in C++ as operators, which no profiler sees.
+
     "fused" counts generated kernels and library calls with another operator merged in,
     "extern" the plain library calls. "frozen" says that weights are constants of the code
     and "autotuned" that kernels were timed against each other.
@@ -114,9 +122,17 @@ def generated_kernels() -> dict[str, Any]:
         "tem": "triton template",
         "for": "triton foreach",
     }
+    names = {
+        "float": "fp32",
+        "bfloat16": "bf16",
+        "half": "fp16",
+        "uint8_t": "int8",
+        "int8_t": "int8",
+    }
     fused: dict[str, int] = {}
     extern: dict[str, int] = {}
-    frozen = templates = False
+    matmuls: dict[str, int] = {}
+    frozen = False
 
     def count(where: dict[str, int], kind: str) -> None:
         where[kind] = where.get(kind, 0) + 1
@@ -126,14 +142,17 @@ def generated_kernels() -> dict[str, Any]:
             continue
         text = Path(str(loaded.__file__)).read_text(encoding="utf-8")
         frozen = frozen or "_frozen_param" in text
-        for name in re.findall(r"^(cpp_\w+|triton_\w+) = async_compile", text, re.MULTILINE):
-            triton = re.match(r"triton_(\w{3})_", name)
+        for block in re.split(r"^(?=\w+ = async_compile\.)", text, flags=re.MULTILINE)[1:]:
+            triton = re.match(r"triton_(\w{3})_", block)
             if triton:
-                kind = kinds.get(triton.group(1), "triton")
+                count(fused, kinds.get(triton.group(1), "triton"))
+            elif "micro_gemm" in block:
+                # A matmul of Inductor's own; its first argument is what it multiplies.
+                count(fused, "c++ matmul")
+                pointer = re.search(r"\['const (\w+)\*'", block)
+                count(matmuls, names.get(pointer.group(1), "unknown") if pointer else "unknown")
             else:
-                kind = "c++" if name.startswith("cpp_fused") else "c++ template"
-            templates = templates or kind.endswith("template")
-            count(fused, kind)
+                count(fused, "c++")
         for name in re.findall(r"= extern_kernels\.(\w+)\(|^ +extern_kernels\.(\w+)\(", text, re.M):
             count(extern, name[0] or name[1])
         for name, after in re.findall(r"ops\.mkldnn\._(\w+)_pointwise\.\w+\((.*)\)", text):
@@ -144,5 +163,21 @@ def generated_kernels() -> dict[str, Any]:
                 count(extern, f"oneDNN {name}")
         for name in re.findall(r"ops\.onednn\.(q\w+)\.", text):
             count(fused, f"oneDNN {name}")
-    autotuned = templates or counters["inductor"].get("select_algorithm_autotune", 0) > 0
-    return {"fused": fused, "extern": extern, "frozen": frozen, "autotuned": autotuned}
+    own = {"name": "Inductor matmul", "arithmetic": True, "time_ns": 0}
+    templates = bool(matmuls) or fused.get("triton template", 0) > 0
+    return {
+        "fused": fused,
+        "extern": extern,
+        "frozen": frozen,
+        "autotuned": templates or counters["inductor"].get("select_algorithm_autotune", 0) > 0,
+        "matmuls": [
+            {
+                "name": "Inductor matmul",
+                "dtype": d,
+                "arithmetic": True,
+                "num_calls": n,
+                "time_ns": 0,
+            }
+            for d, n in matmuls.items()
+        ],
+    }

@@ -33,7 +33,7 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
             name=o["name"],
             dtype=o["dtype"],
             num_calls=o["num_calls"],
-            share=o["time_ns"] / total_ns if total_ns else None,
+            share=o["time_ns"] / total_ns if o["time_ns"] else None,
         )
         for o in sorted(operators, key=lambda o: -o["time_ns"])
     )

@@ -15,6 +15,7 @@ from workbench.engines.torch_eager import (
     running_steps,
 )
 from workbench.engines.torch_source import open_module
+from workbench.levers.fusion_torch_compile import set_freezing
 from workbench.levers.step import Context, Step, portable
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def static_steps(context: Context) -> tuple[Step, ...]:
         ),
         environment_step(context),
         *flags_steps(context),
+        # Packed weights have to be constants of the compiled graph.
+        Step(phase="load.flags", function=set_freezing),
         Step(phase="load.open", function=open_program, reads=("out_dir",), writes="module"),
         Step(phase="load.compile", function=lower_by_shape, reads=("module",), writes="compiled"),
         Step(phase="load.place", function=make_flat_place, reads=("source",), writes="place"),
@@ -135,7 +138,13 @@ def lower_by_shape(module: torch.nn.Module) -> Callable[..., Any]:
         key = tuple(tensor.shape for tensor in tensors)
         if key not in lowered:
             with torch.no_grad():
-                lowered[key] = torch.compile(lower_pt2e_quantized_to_x86(module, tensors))
+                graph = lower_pt2e_quantized_to_x86(module, tensors)
+            for node in graph.graph.nodes:
+                # Lowered convolutions are channels-last, which a view cannot flatten.
+                if node.target is torch.ops.aten.view.default:
+                    node.target = torch.ops.aten.reshape.default
+            graph.recompile()
+            lowered[key] = torch.compile(graph)
         return lowered[key](*tensors)
 
     return run

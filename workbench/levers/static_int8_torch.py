@@ -70,4 +70,10 @@ def quantize_static(
                         array = numpy.take(array, chosen, axis=axis)
                     batch.append(torch.from_numpy(numpy.ascontiguousarray(array)))
                 prepared(*batch)
-        return convert_pt2e(prepared)
+        quantized = convert_pt2e(prepared)
+    # The fp32 weights stay behind, and would be saved beside their integers.
+    read = {str(node.target) for node in quantized.graph.nodes if node.op == "get_attr"}
+    for name in [n for n, _ in quantized.named_parameters() if n not in read]:
+        owner, _, attribute = name.rpartition(".")
+        delattr(quantized.get_submodule(owner), attribute)
+    return quantized
