@@ -22,7 +22,7 @@ from workbench.engines.check import command_line
 from workbench.engines.engine import Engine, engine
 from workbench.engines.table import check_available
 from workbench.levers.step import Context, Step
-from workbench.levers.table import plan, resolve
+from workbench.levers.table import meaning, plan, resolve
 
 # Functions of these modules are self-contained by contract, and know no decorator of ours.
 _PORTABLE_MODULES = frozenset({"workbench.core.structure"})
@@ -103,7 +103,7 @@ def _docstring(context: Context, chosen: Engine) -> str:
     lines = [f'"""Serve one model with {chosen.title}: {recipe.spec}', ""]
     lines += _paragraph(f"{chosen.title}: {chosen.help}")
     for (name, text), lever in zip(recipe.levers, resolve(recipe), strict=True):
-        lines += _paragraph(f"{name} = {text}. {lever.help}", hanging=True)
+        lines += _paragraph(f"{name} = {text}: {meaning(type(lever), text)}", hanging=True)
     lines += [
         "",
         "    pipeline = load(folder)",

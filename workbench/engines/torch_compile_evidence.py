@@ -170,14 +170,5 @@ def generated_kernels() -> dict[str, Any]:
         "extern": extern,
         "frozen": frozen,
         "autotuned": templates or counters["inductor"].get("select_algorithm_autotune", 0) > 0,
-        "matmuls": [
-            {
-                "name": "Inductor matmul",
-                "dtype": d,
-                "arithmetic": True,
-                "num_calls": n,
-                "time_ns": 0,
-            }
-            for d, n in matmuls.items()
-        ],
+        "matmuls": [{**own, "dtype": dtype, "num_calls": n} for dtype, n in matmuls.items()],
     }

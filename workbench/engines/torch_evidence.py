@@ -38,6 +38,7 @@ def inspect_module(
     weights = weights_of(module)
     flags = torch_flags(device)
     executed: dict[str, Any] = {
+        "engine": "torch",
         "device": device.partition(":")[0],
         "arithmetic": sorted({o["dtype"] for o in operators if o["arithmetic"]}),
         "weights": weights["dtypes"],

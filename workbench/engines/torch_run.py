@@ -94,7 +94,7 @@ def make_fetch() -> Callable[[Any], dict[str, Any]]:
                 tensor = value.detach()
                 if tensor.dtype == torch.bfloat16 or "float8" in str(tensor.dtype):
                     tensor = tensor.float()
-                arrays[name] = tensor.cpu().numpy()
+                arrays[name] = tensor.cpu().resolve_conj().resolve_neg().numpy()
         return arrays
 
     return fetch

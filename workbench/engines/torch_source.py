@@ -84,6 +84,8 @@ def load_weights(module: torch.nn.Module, folder: str) -> None:
     from safetensors.torch import load_file
 
     stored = load_file(f"{folder}/weights.safetensors")
+    if not stored:
+        return  # make() brought weights of its own, in a form that this file cannot hold
     tensors = plain_tensors(module)
     # Of tensors that share memory a file holds one, under whichever name came first.
     by_memory: dict[Any, list[str]] = {}

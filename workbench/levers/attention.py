@@ -20,6 +20,12 @@ class Attention(Lever):
     title: ClassVar[str] = "Attention kernel"
     help: ClassVar[str] = "The kernel that computes scaled dot-product attention."
     values: ClassVar[tuple[str, ...]] = ("math", "flash", "efficient", "cudnn")
+    meanings: ClassVar[dict[str, str]] = {
+        "math": "Attention as separate matmuls and a softmax.",
+        "flash": "FlashAttention: tiles of the scores never leave the chip.",
+        "efficient": "The memory-efficient kernel of xFormers.",
+        "cudnn": "cuDNN's fused attention.",
+    }
 
     value: str
 

@@ -35,6 +35,19 @@ class Fusion(Lever):
         "all",
         "transformer",
     )
+    meanings: ClassVar[dict[str, str]] = {
+        "conv-bn": "Batch normalisation is folded into the convolution before it.",
+        "cuda-graphs": "The launches of a call are recorded once and replayed.",
+        "reduce-overhead": "Generated kernels, their launches recorded as CUDA graphs.",
+        "max-autotune": "Candidate kernels are timed against each other when compiling.",
+        "max-autotune-no-cudagraphs": "Kernels are timed against each other; no CUDA graphs.",
+        "freezing": "Weights are constants of the compiled code, folded and packed for it.",
+        "off": "The graph runs as it was exported.",
+        "basic": "Redundant operators are removed and constants folded.",
+        "extended": "Operators are fused for the provider as well.",
+        "all": "Layouts are changed for the provider as well.",
+        "transformer": "Attention, layer normalisation and GELU become one operator each.",
+    }
 
     value: str
 

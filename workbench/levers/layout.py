@@ -21,6 +21,9 @@ class Layout(Lever):
     title: ClassVar[str] = "Memory layout"
     help: ClassVar[str] = "The order of channels and pixels in memory."
     values: ClassVar[tuple[str, ...]] = ("channels-last",)
+    meanings: ClassVar[dict[str, str]] = {
+        "channels-last": "The channels of a pixel lie side by side (NHWC).",
+    }
 
     value: str
 

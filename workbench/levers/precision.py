@@ -29,6 +29,14 @@ class Precision(Lever):
         "bf16-autocast",
         "fp16-autocast",
     )
+    meanings: ClassVar[dict[str, str]] = {
+        "fp32": "Every fp32 operation in full precision, tensor cores' roundings switched off.",
+        "tf32": "Factors of fp32 matmuls and convolutions are rounded to tf32.",
+        "bf16": "Weights and inputs are bfloat16.",
+        "fp16": "Weights and inputs are float16.",
+        "bf16-autocast": "Weights stay fp32; matmuls and convolutions are run in bfloat16.",
+        "fp16-autocast": "Weights stay fp32; matmuls and convolutions are run in float16.",
+    }
 
     value: str
 

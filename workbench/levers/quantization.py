@@ -28,6 +28,13 @@ class Quantization(Lever):
         "int4-weights",
         "fp8",
     )
+    meanings: ClassVar[dict[str, str]] = {
+        "int8-dynamic": "int8 weights; activations are scaled to int8 anew in every call.",
+        "int8-static": "int8 weights and activations, whose scales come from calibration rows.",
+        "int8-weights": "Weights are stored as int8; the arithmetic stays floating.",
+        "int4-weights": "Weights are stored as int4 in groups; the arithmetic is bfloat16.",
+        "fp8": "Weights and activations are multiplied as 8-bit floats, scaled by row.",
+    }
 
     value: str
 

@@ -22,13 +22,15 @@ class Lever:
     """One choice. A subclass adds its fields and says how its text is read.
 
     `values` lists what is worth showing, in order; `parse` may accept more (any batch
-    size). `help` is one sentence for a tooltip.
+    size). `help` is one sentence for a tooltip, `meanings` one for each value that a word
+    does not explain.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     help: ClassVar[str]
     values: ClassVar[tuple[str, ...]]
+    meanings: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def parse(cls, text: str) -> Lever:
@@ -151,6 +153,11 @@ def warnings(context: Context) -> tuple[str, ...]:
         if found is not None:
             said.extend(found.warnings(text, context))
     return tuple(said)
+
+
+def meaning(lever: type[Lever], value: str) -> str:
+    """What a value does, in one sentence."""
+    return lever.meanings.get(value, lever.help)
 
 
 def resolve(recipe: Recipe) -> tuple[Lever, ...]:
