@@ -214,6 +214,14 @@ def serve(source: Path, context: Context, inputs: Arrays, work: Path) -> Served:
     )
 
 
+def answer_of(artifact: Path, inputs: Arrays, work: Path) -> Arrays:
+    """What an artifact that lies anywhere answers, in a process of its own."""
+    np.savez(work / "inputs.npz", **inputs)
+    _run(_SERVE, str(artifact), str(work))
+    with np.load(work / "outputs.npz") as archive:
+        return dict(archive)
+
+
 def build(source: Path, context: Context, work: Path) -> Path:
     """Render `pipeline.py` and run its `build` in a process of its own."""
     artifact = work / "artifact"
@@ -305,3 +313,110 @@ class Encoder(nn.Module):
 def make():
     return Encoder()
 """
+
+
+def linear_graph(
+    *,
+    ir_version: int = 8,
+    opset: int = 17,
+    dtype: str = "float32",
+    rows: int | str = "batch",
+    op: str = "Gemm",
+) -> Any:
+    """An ONNX model of one layer: y = x @ w (+ c), x of shape (rows, 4)."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    kind = {"float32": TensorProto.FLOAT, "bfloat16": TensorProto.BFLOAT16}[dtype]
+    weights = np.arange(8, dtype="float32").reshape(4, 2) / 8
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        held = numpy_helper.from_array(weights.astype(ml_dtypes.bfloat16), "w")
+        zero = numpy_helper.from_array(np.zeros(2).astype(ml_dtypes.bfloat16), "c")
+    else:
+        held = numpy_helper.from_array(weights, "w")
+        zero = numpy_helper.from_array(np.zeros(2, dtype="float32"), "c")
+    inner = helper.make_node(op, ["x", "w", "c"] if op == "Gemm" else ["x", "w"], ["y"], name="fc")
+    graph = helper.make_graph(
+        [inner],
+        "graph",
+        [helper.make_tensor_value_info("x", kind, [rows, 4])],
+        [helper.make_tensor_value_info("y", kind, [rows, 2])],
+        [held, zero] if op == "Gemm" else [held],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = ir_version
+    return model
+
+
+def write_onnx(folder: Path, model: Any, example: Arrays, outputs: list[str], **more: Any) -> Any:
+    """A source folder of kind "onnx". Returns the inputs' specs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Written as bytes: a graph of a version that does not exist is no valid model to save.
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return write_source(folder, "onnx", example, outputs, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A source folder, the model that it prepares, rows, and what torch answers to them."""
+
+    source: Path
+    model: PreparedModel
+    inputs: Arrays
+    reference: Arrays
+
+
+def torch_sample(folder: Path, code: str, inputs: Arrays, outputs: list[str]) -> Sample:
+    """A factory source of `code`, whose example is the first row of `inputs`."""
+    import torch
+
+    module = write_factory(folder, code)
+    example = {name: array[:1] for name, array in inputs.items()}
+    specs = write_source(folder, "factory", example, outputs, calibration=inputs)
+    with torch.no_grad():
+        answer = module(*(torch.from_numpy(array) for array in inputs.values()))
+    answer = answer if isinstance(answer, dict) else {"output": answer}
+    return Sample(
+        source=folder,
+        model=prepared("factory", specs, example_size=1, has_calibration=True),
+        inputs=inputs,
+        reference={k: v.numpy() for k, v in answer.items() if isinstance(v, torch.Tensor)},
+    )
+
+
+def cnn_sample(folder: Path) -> Sample:
+    """Two convolutions, a normalisation and a linear layer over 8×8 images."""
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((40, 1, 8, 8)).astype("float32")
+    return torch_sample(folder, CNN, {"x": images}, ["output"])
+
+
+def encoder_sample(folder: Path) -> Sample:
+    """Two transformer blocks over twelve ids; its outputs are a dict with None and a number."""
+    ids = np.random.default_rng(1).integers(0, 64, (40, 12))
+    return torch_sample(folder, ENCODER, {"ids": ids}, ["hidden", "pooled", "cache", "layers"])
+
+
+def as_onnx(sample: Sample, artifact: Path, folder: Path) -> Sample:
+    """The same model as an ONNX source, from a graph that an engine exported for it."""
+    import shutil
+
+    folder.mkdir(parents=True)
+    shutil.copyfile(artifact / "model.onnx", folder / "model.onnx")
+    example = {name: array[:1] for name, array in sample.inputs.items()}
+    specs = write_source(folder, "onnx", example, list(sample.reference), calibration=sample.inputs)
+    return Sample(
+        source=folder,
+        model=prepared("onnx", specs, example_size=1, has_calibration=True),
+        inputs=sample.inputs,
+        reference=sample.reference,
+    )
+
+
+def error_of(served: Served, sample: Sample) -> float:
+    """The largest error over an output's largest value, among all outputs."""
+    return max(
+        float(np.abs(served.outputs[name] - wanted).max() / np.abs(wanted).max())
+        for name, wanted in sample.reference.items()
+    )
