@@ -32,6 +32,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +48,9 @@ TYPICAL_SHARE = 0.8
 MIN_CONTROL_VISITS = 6
 # Call times that add up to less than this of their round are times to submit, not to finish.
 MIN_ACCOUNTED_SHARE = 0.8
+
+# Visits never change, and a verdict is asked for after each: their calls are sorted once.
+_known_ratios: WeakKeyDictionary[Visit, tuple[float, float]] = WeakKeyDictionary()
 
 
 def typical_item_s(one: Round) -> float:
@@ -69,14 +74,21 @@ def pair_log_ratio(pair: Pair) -> float:
 
 def visit_log_ratio(visit: Visit) -> float:
     """Median over the pairs of the log ratio of typical item times."""
-    return float(np.median([pair_log_ratio(pair) for pair in visit.pairs]))
+    return _visit_log_ratios(visit)[0]
 
 
 def visit_mean_log_ratio(visit: Visit) -> float:
     """Median over the pairs of the log ratio of the rounds' means: every call counts."""
-    return float(
-        np.median([math.log(pair.baseline.item_s / pair.variant.item_s) for pair in visit.pairs])
-    )
+    return _visit_log_ratios(visit)[1]
+
+
+def _visit_log_ratios(visit: Visit) -> tuple[float, float]:
+    found = _known_ratios.get(visit)
+    if found is None:
+        means = [math.log(pair.baseline.item_s / pair.variant.item_s) for pair in visit.pairs]
+        typical = [pair_log_ratio(pair) for pair in visit.pairs]
+        found = _known_ratios[visit] = (median(typical), median(means))
+    return found
 
 
 def decide(visits: Sequence[Visit], control: Sequence[Visit], threshold: float = 0.02) -> Decision:
@@ -194,27 +206,33 @@ def judge(middle: float, half: float, *, floor: float, threshold: float) -> Verd
 
 
 def _what_is_missing(decision: Decision) -> tuple[str, int | None]:
+    """What a verdict waits for, in words, and how many more visits would bring it.
+
+    Supposes that the visits go on like this: the same ratio and spread, and fresh processes as
+    often as there were until now.
+    """
     assert decision.ratio is not None
     assert decision.spread is not None
     assert decision.floor is not None
-    middle = abs(math.log(decision.ratio))
-    bound = math.log1p(decision.threshold)
-    # The half width at which either verdict would fall.
-    wanted = max(middle - max(bound, decision.floor), bound - middle)
-    if wanted <= decision.floor:
-        apart = math.expm1(decision.floor) * 100
-        return (
-            f"two processes of one recipe may differ by {apart:.1f} % here; "
-            "fresh processes would narrow it, more visits of these will not"
-        ), None
+    middle = math.log(decision.ratio)
+    restarts = (decision.num_processes or 1) > 1
     look = next_look(decision.num_visits)
+    error, floor = 0.0, decision.floor
     while look is not None:
-        error = decision.spread / math.sqrt(look.num_visits)
-        if math.hypot(look.critical * error, decision.floor) <= wanted:
+        error = look.critical * decision.spread / math.sqrt(look.num_visits)
+        if restarts:
+            floor = decision.floor * math.sqrt(decision.num_visits / look.num_visits)
+        half = math.hypot(error, floor)
+        if judge(middle, half, floor=floor, threshold=decision.threshold) != "undecided":
             more = look.num_visits - decision.num_visits
             return f"about {more} more visits would decide", more
         look = next_look(look.num_visits)
-    return f"{LOOKS[-1].num_visits} visits would not decide it at this noise", None
+    if error > floor:
+        return f"{LOOKS[-1].num_visits} visits would not decide it at this noise", None
+    return (
+        f"two processes of one recipe may differ by {math.expm1(decision.floor) * 100:.1f} % "
+        "here; fresh processes would narrow it, more visits of these will not"
+    ), None
 
 
 def _provisional(values: NDArray[np.float64], threshold: float, reason: str) -> Decision:
