@@ -33,7 +33,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
     monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "30")
     monkeypatch.setenv("PYTHONPATH", str(trouble.FOLDER))
     monkeypatch.chdir(tmp_path)
-    model = wb.load("tests.run.trouble:make", inputs="x: f32[batch, 16]")
+    model = wb.load("trouble:make", inputs="x: f32[batch, 16]")
     made = Study(model, tmp_path / "study")
     yield made
     pid = scheduler_pid(made)

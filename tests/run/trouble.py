@@ -1,6 +1,6 @@
 """A small model that misbehaves at chosen batch sizes, so that one row of a study does.
 
-Imported by name in workers: `tests.run.trouble:make`.
+Imported by name in workers: `trouble:make`.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ def make() -> Trouble:
     return Trouble().eval()
 
 
-FOLDER = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).resolve().parent

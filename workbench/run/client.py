@@ -24,6 +24,7 @@ from workbench.run.hub import read_door
 
 _START_LIMIT_S = 60.0
 _ANSWER_LIMIT_S = 30.0
+_RACE_S = 3.0
 
 
 class Client:
@@ -47,22 +48,17 @@ class Client:
         if not start:
             raise RunError(f"no scheduler runs for {study}.")
         log = study / "scheduler.log"
-        process = _start(study, python or sys.executable, log)
-        deadline_s = time.monotonic() + _START_LIMIT_S
-        while time.monotonic() < deadline_s:
-            found = _try_connect(study)
-            if found is not None:
-                return cls(found)
-            # One that lost the race for the study to another leaves with 0.
-            code = process.poll()
-            if code not in (None, 0):
-                tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise RunError(
-                    f"the scheduler of {study} did not start (exit code {code}): "
-                    f"{' '.join(tail)} The whole log is {log}."
-                )
+        _start(study, python or sys.executable, log)
+        # One that lost the race for the study finds the other still starting.
+        until_s = time.monotonic() + _RACE_S
+        while (found := _try_connect(study)) is None and time.monotonic() < until_s:
             time.sleep(0.01)
-        raise RunError(f"the scheduler of {study} did not answer; its log is {log}.")
+        if found is None:
+            tail = log.read_text(errors="replace").strip().splitlines()[-1:]
+            raise RunError(
+                f"the scheduler of {study} did not start: {' '.join(tail)} The whole log is {log}."
+            )
+        return cls(found)
 
     def submit(self, recipes: Sequence[Recipe], options: RunOptions) -> list[int]:
         """Queue recipes; returns their rows' numbers. Raises what the scheduler refuses."""
@@ -189,17 +185,18 @@ def _try_connect(study: Path) -> Connection | None:
         return None
 
 
-def _start(study: Path, python: str, log: Path) -> subprocess.Popen[bytes]:
+def _start(study: Path, python: str, log: Path) -> None:
+    """Start a scheduler, and return once it listens or has failed to."""
     root = str(Path(__file__).resolve().parents[2])
     env = dict(os.environ)
     env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH")) if p)
-    with log.open("ab") as stream:
-        # A session of its own: it outlives a kernel restart and a closed terminal.
-        return subprocess.Popen(
+    with log.open("ab") as stream, contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
             [python, "-m", "workbench.study.scheduler", str(study)],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
-            start_new_session=True,
             env=env,
+            timeout=_START_LIMIT_S,
+            check=False,
         )
