@@ -164,7 +164,7 @@ def test_every_optimisation_level_computes_what_the_unoptimised_graph_does(
         helper.make_node("Add", ["s", "x"], ["a"]),
         helper.make_node("LayerNormalization", ["a", "scale", "shift"], ["y"]),
     ]
-    shape = ["batch", width]
+    shape = ["batch", 4, width]
     model = helper.make_model(
         helper.make_graph(
             nodes,
@@ -176,7 +176,7 @@ def test_every_optimisation_level_computes_what_the_unoptimised_graph_does(
         opset_imports=[helper.make_opsetid("", 17)],
     )
     model.ir_version = 8
-    rows = {"x": rng.standard_normal((8, width)).astype("float32")}
+    rows = {"x": rng.standard_normal((8, 4, width)).astype("float32")}
     specs = write_onnx(tmp_path / "source", model, rows, ["y"])
     served = {
         level: serve(

@@ -28,6 +28,19 @@ _MERGED = re.compile(
     "Fused|Skip|Bias|Gelu|QLinear|QGemm|QAttention|Attention|LayerNorm|RMSNorm|ToFloat"
     "|DynamicQuantizeMatMul|Rotary|GroupNorm|SwiGLU|NhwcConv|NhwcMaxPool|TransposeMatMul"
 )
+# Transformer fusions that the session's own optimiser makes as well: no gain of the lever's.
+_MADE_ANYWAY = frozenset(
+    {
+        "BiasGelu",
+        "FastGelu",
+        "Gelu",
+        "LayerNormalization",
+        "QuickGelu",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
+)
 # Merged into the operator that makes their input, and then not executed on their own.
 _ABSORBED = ("BatchNormalization", "Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
 
@@ -167,7 +180,7 @@ def _labels(
     level = _LEVELS.get(said["level"], said["level"])
     if level != "all":
         labels.append(f"fusion {level}")
-    if any(graph["transformer_fusions"].values()):
+    if set(graph["transformer_fusions"]) - _MADE_ANYWAY:
         labels.append("transformer fusion")
     labels += [_SHORT[p] for p in said["providers"] if p in _SHORT and p != "CPUExecutionProvider"]
     return tuple(labels)
@@ -215,8 +228,10 @@ def _unmet(
             "matmuls and convolutions is in int8 kernels"
         )
     fusion = recipe.get("fusion")
-    if fusion == "transformer" and not any(said["graph"]["transformer_fusions"].values()):
-        unmet.append("transformer fusion was asked for; it found nothing to fuse in this graph")
+    found = said["graph"]["transformer_fusions"]
+    if fusion == "transformer" and not set(found) - _MADE_ANYWAY:
+        others = f"; {', '.join(found)} are merged without it as well" if found else ""
+        unmet.append(f"transformer fusion was asked for; it found no attention to merge{others}")
     elif fusion in _LEVELS.values() and _LEVELS.get(said["level"]) != fusion:
         unmet.append(f"fusion {fusion} was asked for; the session has {said['level']}")
     threads = threads_of(recipe, context.settings)
