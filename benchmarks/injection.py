@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.device import Host
+from workbench.core.errors import RunError
 from workbench.core.json import Json
 from workbench.core.model import PreparedModel
 from workbench.core.recipe import Recipe
@@ -78,9 +79,9 @@ def built_by(study: Study) -> Built:
     """What a study whose baseline has run built."""
     baseline = study.variants()[0]
     host, prepared = study.host, study.prepared
-    assert host is not None
-    assert prepared is not None
-    assert baseline.artifact is not None
+    if host is None or prepared is None or baseline.artifact is None:
+        why = baseline.failure.message if baseline.failure is not None else baseline.state
+        raise RunError(f"the baseline of {study.folder} built nothing: {why}")
     built = Built(
         folder=study.folder / "artifacts" / baseline.artifact,
         engine=baseline.recipe.engine,
