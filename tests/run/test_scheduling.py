@@ -31,7 +31,7 @@ QUICK = {"budget_s": 0.2, "progress": False}
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
     """A study of the trouble model; its scheduler and all that came from it end with it."""
     monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "30")
-    monkeypatch.setenv("PYTHONPATH", str(trouble.FOLDER))
+    monkeypatch.syspath_prepend(trouble.FOLDER)
     monkeypatch.chdir(tmp_path)
     model = wb.load("trouble:make", inputs="x: f32[batch, 16]")
     made = Study(model, tmp_path / "study")
