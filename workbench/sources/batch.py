@@ -30,12 +30,13 @@ RUN_ERRORS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """What running showed: the claim, the axis of each output that carries the batch, the
-    inputs of every size that ran (for proving a source equal), and notes."""
+    """What running showed: the claim, the axis of each output that carries the batch, and
+    notes; with the inputs and results of every other size, for proving a source equal."""
 
     claim: BatchClaim
     output_axes: dict[str, int]
     probes: tuple[dict[str, Array], ...]
+    results: tuple[Results, ...]
     notes: tuple[str, ...]
 
 
@@ -64,7 +65,11 @@ def examine(
             reason=reason,
         )
         return Findings(
-            claim=claim, output_axes=_same_size_axes(expected, size), probes=(), notes=()
+            claim=claim,
+            output_axes=_same_size_axes(expected, size),
+            probes=(),
+            results=(),
+            notes=(),
         )
 
     if not axes or size is None:
@@ -75,31 +80,29 @@ def examine(
     if fixed:
         return refuse(fixed)
     ran: dict[int, Results] = {}
-    probes: list[dict[str, Array]] = []
+    probes: dict[int, dict[str, Array]] = {}
     failures: dict[int, str] = {}
-    for other in sorted({1, size + 1, 2 * size + 1} - {size}):
+    # A size below the example's can hide a constant that one above it runs into.
+    for other in sorted({1, 3, size + 1, *([2 * size + 1] if size < 4 else [])} - {size}):
         inputs = resize(example, axes, other, specs)
         try:
             ran[other] = run(inputs)
         except errors as error:
             failures[other] = _first_line(error)
             continue
-        probes.append(inputs)
+        probes[other] = inputs
     larger = [other for other in ran if other > size]
-    if len(larger) < 2:
-        failed = min(n for n in failures if n > size)
+    if len(ran) < 2 or not larger:
+        failed = max(failures)
         return refuse(
             f"a batch of {size} runs and one of {failed} does not: {failures[failed]}",
             tuple(ran),
         )
     output_axes, problem = _output_axes({size: expected, **ran})
     if problem:
-        return refuse(problem, ())
-    notes = []
-    if 1 in failures:
-        notes.append(f"a batch of 1 does not run: {failures[1]}")
-    independent, how = _rows_independent(run, example, axes, specs, output_axes, errors)
-    notes.append(how)
+        return refuse(problem)
+    independent, how = _rows_independent(ran, output_axes)
+    notes = [f"a batch of {n} does not run: {why}" for n, why in failures.items()]
     claim = BatchClaim(
         axes=dict(axes),
         dynamic=True,
@@ -109,7 +112,11 @@ def examine(
         reason=how if independent is False else "",
     )
     return Findings(
-        claim=claim, output_axes=output_axes, probes=tuple(probes), notes=tuple(filter(None, notes))
+        claim=claim,
+        output_axes=output_axes,
+        probes=tuple(probes.values()),
+        results=tuple(ran.values()),
+        notes=(*notes, *([how] if how else [])),
     )
 
 
@@ -191,19 +198,12 @@ def _same_size_axes(expected: Results, size: int | None) -> dict[str, int]:
 
 
 def _rows_independent(
-    run: Run,
-    example: Mapping[str, Array],
-    axes: Mapping[str, int],
-    specs: Sequence[TensorSpec],
-    output_axes: Mapping[str, int],
-    errors: tuple[type[Exception], ...],
+    ran: Mapping[int, Results], output_axes: Mapping[str, int]
 ) -> tuple[bool | None, str]:
-    """Whether row 0 comes out the same alone and in batches of 2 and 8."""
-    try:
-        alone = run(resize(example, axes, 1, specs))
-        together = {size: run(resize(example, axes, size, specs)) for size in (2, 8)}
-    except errors as error:
-        return None, f"whether rows are independent was not tried: {_first_line(error)}"
+    """Whether row 0, the same in every size that ran, comes out the same in each."""
+    least, *others = sorted(ran)
+    alone = ran[least]
+    together = {size: ran[size] for size in others}
     worst, allowed, where = 0.0, 0.0, ""
     for size, batch in together.items():
         for name, axis in output_axes.items():
@@ -225,15 +225,16 @@ def _rows_independent(
             if error_now > limit:
                 return False, (
                     f"rows depend on the batch: row 0 of {name!r} changes by {error_now:.2g} of "
-                    f"its largest value beside {size - 1} other rows (allowed: {limit:g})"
+                    f"its largest value between batches of {least} and {size} "
+                    f"(allowed: {limit:g})"
                 )
             if error_now >= worst:
                 worst, allowed, where = error_now, limit, name
     if not where:
         return None, ""
     return True, (
-        f"row 0 alone and in batches of 2 and 8 differs by at most {worst:.2g} of the largest "
-        f"value of {where!r} (allowed: {allowed:g})"
+        f"row 0 in batches of {', '.join(map(str, sorted(ran)))} differs by at most {worst:.2g} "
+        f"of the largest value of {where!r} (allowed: {allowed:g})"
     )
 
 

@@ -53,6 +53,8 @@ def make():
                 made[name, is_parameter] = tensor
             return made[name, is_parameter]
 
+    # Aligned as torch's own tensors are, which the last bits of a product can depend on.
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     with (private / "payload.pkl").open("rb") as file:
         net = Unpickler(file).load()
     if not isinstance(net, torch.nn.Module):
@@ -106,7 +108,7 @@ def choose(folder: Path, capture: Capture, live: Live, target: Path) -> Chosen:
         else:
             problem = problem or prove_folder(target, "factory", live, live.probes)
         if not problem:
-            return Chosen(kind="factory", origin=origin)
+            return Chosen(kind="factory", origin=origin, notes=_not_kept(reasons))
         reasons.append(f"{title}: {problem}")
     _clear(target)
     exported = _try_export(target, live, reasons)
@@ -157,10 +159,11 @@ def _factories(
 
 def _call_text(preamble: str, name: str) -> str:
     return (
-        f"{preamble.rstrip()}\n\n\n"
+        f"{preamble.rstrip()}\n\n"
+        f"_factory = {name}\n\n\n"
         "def make():\n"
         '    """The model without its weights, in eval mode."""\n'
-        f"    return {name}().eval()\n"
+        "    return _factory().eval()\n"
     )
 
 
@@ -177,7 +180,9 @@ def check_here(target: Path, live: Live) -> str:
         module = import_file("factory", target / FACTORY).make()
         module.load_state_dict(load_file(str(target / WEIGHTS)), strict=True)
         run = torch_run(module.eval(), live.call, live.specs)
-        return bit_equal(run(live.probes[0]).arrays, live.expected[0].arrays)
+        # The smallest batch is the cheapest.
+        least = min(range(len(live.probes)), key=lambda i: _rows(live.probes[i], live.axes))
+        return bit_equal(run(live.probes[least]).arrays, live.expected[least].arrays)
     except Exception as error:  # noqa: BLE001 - the user's code raises what it likes
         # Whatever it raises when it is rebuilt says the same: not this way.
         lines = str(error).strip().splitlines() or [""]
@@ -215,12 +220,18 @@ def _try_export(target: Path, live: Live, reasons: list[str]) -> Chosen | None:
         except NotExportedError as error:
             problem = str(error)
         if not problem:
-            notes = (f"its batch is fixed: {static_reason}",) if static_reason else ()
+            notes = _not_kept(reasons)
+            if static_reason:
+                notes = (f"its batch is fixed: {static_reason}", *notes)
             return Chosen(kind="exported", origin="exported program", dynamic=dynamic, notes=notes)
         static_reason = problem
         if dynamic == attempts[-1]:
             reasons.append(f"exported program: {problem}")
     return None
+
+
+def _not_kept(reasons: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"not kept: {reason}" for reason in reasons)
 
 
 def _rows(probe: Mapping[str, Array], axes: Mapping[str, int]) -> int:

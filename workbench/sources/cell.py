@@ -39,6 +39,7 @@ class _Collector:
     objects: dict[str, object] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     modules: set[str] = field(default_factory=set)
+    files: dict[str, None] = field(default_factory=dict)
     needs_future: bool = False
 
 
@@ -117,9 +118,11 @@ def _import(name: str, module: types.ModuleType, found: _Collector) -> None:
 
 
 def _add_class(name: str, cls: type, found: _Collector) -> None:
-    functions = list(_own_functions(cls))
+    # Dataclasses and their like write methods that belong to no file.
+    functions = [f for f in _own_functions(cls) if f.__code__.co_filename != "<string>"]
     if not functions:
-        raise NoSourceError(f"the class {name} has no method through which its source is found")
+        _add_bare_class(name, cls, found)
+        return
     code = functions[0].__code__
     tree, lines = _parsed(code.co_filename, name)
     node = _enclosing_class(tree, name, code.co_firstlineno)
@@ -129,11 +132,45 @@ def _add_class(name: str, cls: type, found: _Collector) -> None:
         inside = function.__code__.co_filename == code.co_filename and _first_line(
             node
         ) <= function.__code__.co_firstlineno <= (node.end_lineno or 0)
-        # Dataclasses and their like write methods that belong to no file.
-        generated = function.__code__.co_filename.startswith("<string>")
-        if not inside and not generated:
+        if not inside:
             raise NoSourceError(f"{name}.{function.__name__} was replaced after the class was made")
+    found.files[code.co_filename] = None
     _add_block(name, node, lines, functions[0].__globals__, tree, found)
+
+
+def _add_bare_class(name: str, cls: type, found: _Collector) -> None:
+    """A class without methods: looked for by name and members, in every cell there was."""
+    members = {key for key in vars(cls) if not key.startswith("__")}
+    members |= set(vars(cls).get("__annotations__", {}))
+    matches: dict[str, tuple[ast.ClassDef, list[str], ast.Module]] = {}
+    cells = [file for file in linecache.cache if "ipython" in file or "ipykernel" in file]
+    for file in dict.fromkeys([*found.files, *cells]):
+        try:
+            tree, lines = _parsed(file, name)
+        except NoSourceError:
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                written = _members(node)
+                if written <= members:
+                    text = "".join(lines[_first_line(node) - 1 : node.end_lineno])
+                    matches[text] = (node, lines, tree)
+    if len(matches) != 1:
+        why = "is not to be had" if not matches else "could be any of several cells'"
+        raise NoSourceError(f"the source of the class {name}, which has no methods, {why}")
+    node, lines, tree = next(iter(matches.values()))
+    module = sys.modules.get(cls.__module__)
+    _add_block(name, node, lines, vars(module) if module else {}, tree, found)
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    names: set[str] = set()
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            names.add(item.target.id)
+        elif isinstance(item, ast.Assign):
+            names |= {t.id for t in item.targets if isinstance(t, ast.Name)}
+    return names
 
 
 def _add_function(name: str, function: types.FunctionType, found: _Collector) -> None:
@@ -147,6 +184,7 @@ def _add_function(name: str, function: types.FunctionType, found: _Collector) ->
         if not first <= code.co_firstlineno <= last:
             continue
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            found.files[code.co_filename] = None
             _add_block(name, node, lines, function.__globals__, tree, found)
             return
         if function.__name__ != "<lambda>" or not isinstance(node, ast.Assign):

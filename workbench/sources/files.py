@@ -128,6 +128,7 @@ def load_huggingface(
     target.mkdir()
     index = [p.name for p in path.glob("*.index.json")] if len(summary.weights) > 1 else []
     for file in (*summary.weights, *summary.small_files, *summary.remote_code, *index):
+        (target / file).parent.mkdir(exist_ok=True)
         shutil.copyfile(path / file, target / file)
     if summary.pools:
         notes.append("its token outputs are averaged into one embedding, as its folder says")

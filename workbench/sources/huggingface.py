@@ -104,7 +104,7 @@ def read_folder(folder: Path, *, trusted: bool = False) -> HuggingFaceSummary:
             for dim in entry["shape"]:
                 count *= dim
             num_parameters = (num_parameters or 0) + count
-    pools, normalizes = _pooling(folder)
+    where, pools, normalizes = _pooling(folder)
     small = tuple(
         sorted(
             p.name
@@ -115,6 +115,8 @@ def read_folder(folder: Path, *, trusted: bool = False) -> HuggingFaceSummary:
             and p.stat().st_size <= _MAX_SMALL_BYTES
         )
     )
+    if where:
+        small = (*small, where)
     for name in (*weights, *small, *code):
         _check_inside(folder, name)
     return HuggingFaceSummary(
@@ -181,22 +183,21 @@ def _check_inside(folder: Path, name: str) -> None:
         )
 
 
-def _pooling(folder: Path) -> tuple[bool, bool]:
-    """Whether it is a sentence encoder that averages its tokens, and then normalizes."""
+def _pooling(folder: Path) -> tuple[str, bool, bool]:
+    """Where a sentence encoder says how it pools; whether by averaging; whether it scales."""
     if not (folder / "modules.json").is_file():
-        return False, False
+        return "", False, False
     modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    pools = normalizes = False
+    where, pools, normalizes = "", False, False
     for module in modules if isinstance(modules, list) else ():
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         if kind == "Pooling":
             path = str(module.get("path", ""))
             if Path(path).name == path and (folder / path / "config.json").is_file():
-                pools = bool(
-                    _read_json(folder / path, "config.json").get("pooling_mode_mean_tokens")
-                )
+                where = f"{path}/config.json"
+                pools = bool(_read_json(folder, where).get("pooling_mode_mean_tokens"))
         normalizes = normalizes or kind == "Normalize"
-    return pools, normalizes
+    return where, pools, normalizes
 
 
 def _specs(config: dict[str, Any]) -> tuple[str, ...]:

@@ -83,7 +83,9 @@ def load_payload(folder: Path) -> Any:
     import torch
     from safetensors.torch import load_file
 
-    tensors = load_file(str(folder / TENSORS))
+    # A file's tensors start at any byte; torch's own are aligned, as the user's were, and
+    # the last bits of a product can depend on that.
+    tensors = {name: t.clone() for name, t in load_file(str(folder / TENSORS)).items()}
     made: dict[tuple[str, bool], Any] = {}
 
     class Unpickler(pickle.Unpickler):

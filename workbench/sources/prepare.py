@@ -155,14 +155,18 @@ def _prepare_torch(folder: Path, capture: Capture, target: Path) -> PreparedMode
     specs, example, notes = _drawn_example(folder, capture, module, call)
     run = torch_run(module, call, specs)
     expected = _first_run(run, example, specs, capture)
-    again = bit_equal(run(example).arrays, expected.arrays)
+    found = examine(run, example, expected, specs, _axes(capture, specs))
+    # The smallest batch that ran is the cheapest to run again.
+    probe, first = (
+        (found.probes[0], found.results[0]) if found.probes else (dict(example), expected)
+    )
+    again = bit_equal(run(probe).arrays, first.arrays)
     if again:
         notes = (*notes, f"its outputs differ from run to run: {again}")
-    found = examine(run, example, expected, specs, _axes(capture, specs))
-    chosen, found = _settle(folder, capture, target, module, call, specs, example, found, run)
+    chosen, found = _settle(folder, capture, target, module, call, specs, example, expected, found)
     layers = count_nodes(program) if program is not None else count_layers(module)
     if program is None and capture.kind != "torchscript":
-        layers = {**layers, **count_functions(lambda: run(example))}
+        layers = {**layers, **count_functions(lambda: run(probe))}
     num_parameters, num_bytes = module_bytes(module)
     return _write(
         folder,
@@ -188,8 +192,8 @@ def _settle(
     call: Mapping[str, Any],
     specs: tuple[TensorSpec, ...],
     example: Mapping[str, Array],
+    expected: Results,
     found: Findings,
-    run: Run,
 ) -> tuple[Chosen, Findings]:
     """The source that is kept, and the findings as that source bears them out."""
     if capture.kind in ("exported", "torchscript"):
@@ -197,14 +201,13 @@ def _settle(
         shutil.copyfile(folder / capture.payload, target / name)
         kind: SourceKind = "exported" if capture.kind == "exported" else "torchscript"
         return Chosen(kind=kind, origin="the file itself"), found
-    probes = [dict(example), *found.probes]
     live = Live(
         module=module,
         call=call,
         specs=specs,
         axes=found.claim.axes,
-        probes=probes,
-        expected=[run(probe) for probe in probes],
+        probes=[dict(example), *found.probes],
+        expected=[expected, *found.results],
         dynamic=found.claim.dynamic,
     )
     if capture.kind in ("sample", "huggingface"):
@@ -232,6 +235,7 @@ def _keep_factory(folder: Path, capture: Capture, live: Live, target: Path) -> C
     )
     if not problem:
         return Chosen(kind="factory", origin="the folder's configuration and weights")
+    notes = (f"not kept: made from its configuration alone: {problem}",)
     # Some architectures come out of their configuration otherwise than out of their folder.
     for name in summary.weights:
         shutil.copyfile(folder / MODEL / name, target / MODEL / name)
@@ -246,6 +250,7 @@ def _keep_factory(folder: Path, capture: Capture, live: Live, target: Path) -> C
         kind="factory",
         origin="the folder itself",
         not_exportable=f"{problem}; opened as a folder, {still}" if still else None,
+        notes=notes,
     )
 
 

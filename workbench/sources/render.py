@@ -281,7 +281,10 @@ def render(module: Any, *, cell_names: tuple[str, ...], cell: str, no_cell: str)
     for path, buffer in module.named_buffers():
         if not _is_free(module, path):
             renderer.known[id(buffer)] = f"net.get_buffer({path!r})"
-    expression = renderer.expression(module, "")
+    try:
+        expression = renderer.expression(module, "")
+    except NotLiteralError as error:
+        raise NotRenderedError(f"its class is {error}") from error
     uses_cell = False
     imports = {"import torch"}
     for name, item in renderer.uses.items():

@@ -46,7 +46,8 @@ def torch_run(module: Any, call: Mapping[str, Json], specs: Sequence[TensorSpec]
 
     def run(arrays: Mapping[str, Array]) -> Results:
         tensors = {
-            name: torch.from_numpy(np.array(array)).to(dtypes[name])
+            # Cloned, since the last bits can depend on how memory is aligned.
+            name: torch.from_numpy(np.array(array)).clone().to(dtypes[name])
             for name, array in arrays.items()
         }
         args, kwargs = bind_inputs(template, tensors)

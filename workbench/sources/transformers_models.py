@@ -139,4 +139,5 @@ def copy_configuration(folder: Path, summary: HuggingFaceSummary, target: Path) 
     destination = target / MODEL
     destination.mkdir(parents=True, exist_ok=True)
     for name in (*summary.small_files, *summary.remote_code):
+        (destination / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(folder / name, destination / name)

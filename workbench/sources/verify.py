@@ -45,7 +45,7 @@ def _run_probes(
     report["none"] = []
     for number in range(len(list(work.glob("probe_*.npz")))):
         with np.load(work / f"probe_{number}.npz", allow_pickle=False) as archive:
-            tensors = {n: torch.from_numpy(archive[n]).to(dtypes[n]) for n in archive.files}
+            tensors = {n: torch.from_numpy(archive[n]).clone().to(dtypes[n]) for n in archive.files}
         args, kwargs = structure.bind_inputs(source["call"], tensors)
         torch.manual_seed(0)
         with torch.inference_mode():
