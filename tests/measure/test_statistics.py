@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,18 @@ def test_slow_calls_in_one_visit_widen_the_tails_interval() -> None:
     assert second.p95 is not None
     assert first.p99.high_s is None
     assert second.p95.high_s == pytest.approx(0.001)
+
+
+def test_launches_are_not_latencies() -> None:
+    """P23: calls that return at once make no median and no tail; the round's mean stands."""
+    launched = replace(made_round(0, calls_s=[0.00001] * 400), wall_s=0.4)
+    pair = Pair(baseline=launched, variant=launched, baseline_first=True)
+    visits = [Visit(number=n, started_s=0.0, pairs=(pair,)) for n in range(4)]
+    latency = summarise(visits, "variant")
+    assert latency is not None
+    assert latency.median_s == pytest.approx(0.001)
+    assert latency.p99 is None
+    assert latency.num_samples == 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from workbench.core.measurement import Round, Visit
 from workbench.measure.intervals import median_interval
 from workbench.measure.location import student_quantile
-from workbench.measure.verdict import typical_item_s
+from workbench.measure.verdict import timed_calls, typical_item_s
 
 # A percentile is shown from as many samples as leave three beyond it.
 MIN_SAMPLES_P95 = 60
@@ -62,7 +62,7 @@ def summarise(visits: Sequence[Visit], side: Literal["baseline", "variant"]) -> 
     rounds = [_rounds(visit, side) for visit in visits if visit.pairs]
     if not rounds:
         return None
-    calls = [np.concatenate([one.calls_s for one in visit]) for visit in rounds]
+    calls = [np.concatenate([timed_calls(one) for one in visit]) for visit in rounds]
     medians = [
         float(np.median(timed)) if len(timed) else _call_s(visit)
         for timed, visit in zip(calls, rounds, strict=True)
@@ -101,6 +101,9 @@ def _tail(calls: Sequence[NDArray[np.float64]], share: float, min_samples: int) 
     The share of calls beyond the percentile has a standard error, from how that share differs
     between visits; the interval's ends are the percentiles that far to either side.
     """
+    calls = [timed for timed in calls if len(timed)]
+    if not calls:
+        return None
     pooled = np.sort(np.concatenate(calls))
     num, num_visits = len(pooled), len(calls)
     if num < min_samples or num_visits < MIN_TAIL_VISITS:

@@ -53,17 +53,25 @@ MIN_ACCOUNTED_SHARE = 0.8
 _known_ratios: WeakKeyDictionary[Visit, tuple[float, float]] = WeakKeyDictionary()
 
 
+def timed_calls(one: Round) -> NDArray[np.float64]:
+    """The round's call times in seconds; empty where only their submission was timed.
+
+    A call that returns before its work is done (a GPU without events) leaves times that do
+    not add up to the round.
+    """
+    accounted_s = float(one.calls_s.mean()) * one.num_calls if len(one.calls_s) else 0.0
+    return one.calls_s if accounted_s >= MIN_ACCOUNTED_SHARE * one.wall_s else one.calls_s[:0]
+
+
 def typical_item_s(one: Round) -> float:
     """Seconds an item of an undisturbed call: the mean of the fastest four fifths of calls.
 
-    The mean of the whole round where its calls were not timed, or only their submission.
+    The mean of the whole round where its calls were not timed.
     """
-    num = len(one.calls_s)
-    if num == 0:
+    calls_s = timed_calls(one)
+    if len(calls_s) == 0:
         return one.item_s
-    if float(one.calls_s.mean()) * one.num_calls < MIN_ACCOUNTED_SHARE * one.wall_s:
-        return one.item_s
-    fastest = np.sort(one.calls_s)[: math.ceil(TYPICAL_SHARE * num)]
+    fastest = np.sort(calls_s)[: math.ceil(TYPICAL_SHARE * len(calls_s))]
     return float(fastest.mean()) * one.num_calls / one.num_items
 
 
