@@ -11,6 +11,13 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
+# What a reader would see: no row that failed.
+NOTHING_FAILED = """
+studies = [value for value in list(globals().values()) if isinstance(value, wb.Study)]
+failures = [row.failure for study in studies for row in study.variants() if row.failure]
+assert studies and not failures, failures
+"""
+
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_shipped_without_outputs(path: Path) -> None:
@@ -27,6 +34,7 @@ def test_a_notebook_is_shipped_without_outputs(path: Path) -> None:
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
     notebook = nbformat.read(path, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(NOTHING_FAILED))
     NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     ).execute()
