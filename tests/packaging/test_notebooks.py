@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # What a reader would see: no row that failed.
 NOTHING_FAILED = """
 studies = [value for value in list(globals().values()) if isinstance(value, wb.Study)]
-failures = [row.failure for study in studies for row in study.variants() if row.failure]
+failures = [row for study in studies for row in study.variants() if row.state == "failed"]
 assert studies and not failures, failures
 """
 
