@@ -125,7 +125,7 @@ def run_round(
         cpu_start = cpu_clock()
         start = clock()
         if record_event is not None and elapsed_s is not None:
-            first, last = record_event(), None
+            first = record_event()
             events = _call_with_events(pipeline.call, placed, num_calls, record_event)
             last = record_event()
             pipeline.synchronize()
