@@ -292,6 +292,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 _show_comparison(study.compare(), as_json=arguments.json)
             print(f"Stopped; what was measured is kept in {study.folder}.", file=sys.stderr)
             return INTERRUPTED
+        except errors.RunError:
+            if study.variants():
+                _show_comparison(study.compare(), as_json=arguments.json)
+            raise
         if arguments.html:
             study.report(arguments.html)
             print(f"Report: {arguments.html}", file=sys.stderr)

@@ -298,14 +298,16 @@ def _break_even(
     base_cold: ColdStart | None,
     base_item_s: Estimate | None,
 ) -> tuple[int | None, str]:
-    if decision is None or decision.ratio is None or not item_s or not base_item_s:
+    if decision is None or decision.ratio is None or decision.provisional:
+        return None, ""
+    if not item_s or not base_item_s:
         return None, ""
     ours, theirs = one_off_s(variant.cold_start), one_off_s(base_cold)
     if ours is None or theirs is None or variant.items_per_call is None:
         return None, "not known"
-    if decision.verdict == "slower" and not decision.provisional:
+    if decision.verdict == "slower":
         return None, "never"
-    if decision.verdict != "faster" or decision.provisional:
+    if decision.verdict != "faster":
         return None, "no gain shown"
     # The ratio comes from rounds side by side; two separate times would add drift to it.
     baseline_call_s = base_item_s.value * variant.items_per_call

@@ -96,7 +96,10 @@ def _sentences(comparison: Comparison) -> list[str]:
     for row in (comparison.baseline, *comparison.rows):
         failure = row.variant.failure
         if failure is not None:
-            lines.append(f"#{row.number} {row.variant.state}: {failure.message} {failure.remedy}")
+            said = " ".join(
+                f"{part.rstrip('.')}." for part in (failure.message, failure.remedy) if part
+            )
+            lines.append(f"#{row.number} {row.variant.state.replace('-', ' ')}: {said}")
         lines += [f"#{row.number} did not do what was asked: {unmet}" for unmet in row.unmet]
     return [*lines, ""] if lines else []
 
