@@ -117,7 +117,6 @@ class Group:
         prepared = self._bring_up.prepare(number, self._reporter(number))
         if row.role == "baseline":
             self._need_baseline(prepared)
-            self._add_control(prepared, row.options)
             return
         baseline = self._need_baseline(prepared)
         if self._must_alternate(baseline):
@@ -142,12 +141,10 @@ class Group:
             if not quick:
                 self._bring_up.check(live, baseline.number)
             self._put_to_sleep(live)
-            self._add_control(prepared, row.options)
             return
         self._visit(live)
         if not quick and number in self._live:
             self._bring_up.check(live, baseline.number)
-        self._add_control(prepared, row.options)
 
     def _need_baseline(self, prepared: PreparedModel) -> Live:
         """The baseline's server, brought up where it is not alive.
@@ -187,13 +184,14 @@ class Group:
         self._records.update(1, state="measuring", failure=None)
         return live
 
-    def _add_control(self, prepared: PreparedModel, options: RunOptions) -> None:
+    def add_control(self, options: RunOptions) -> None:
         """The baseline once more, in processes of its own, to know what chance does.
 
         Where it cannot be had the rows go on: without a control none is decided, and the
         verdict says so. The next row tries again.
         """
-        if CONTROL in self._live:
+        prepared = self._records.prepared()
+        if CONTROL in self._live or self._baseline is None or prepared is None:
             return
         rows = [row for row in self._records.variants() if row.role == "control"]
         recipe = self._records.variant(1).recipe
@@ -417,12 +415,14 @@ class Group:
         self._end_row(live.number, state, None)
 
     def end(self, number: int, state: State, failure: Failure) -> None:
+        """Close a row with a failure, unless it has ended already."""
         live = self._live.get(number)
         if live is not None:
             self._drop(live)
         if number == 1 and self._baseline is not None:
             self.drop_baseline()
-        self._end_row(number, state, failure)
+        if not self._records.variant(number).is_final:
+            self._end_row(number, state, failure)
 
     def _end_row(self, number: int, state: State, failure: Failure | None) -> None:
         self._records.update(number, state=state, failure=failure, finished_s=time.time())

@@ -100,7 +100,10 @@ class Scheduler:
             number = self._queue.pop(0)
             self._warm_for_the_rest()
             self._group.guarded(number, self._group.start)
-            self._stopping.discard(number)
+            # The control is a part of the baseline's row.
+            options = self._records.variant(number).options
+            self._group.guarded(1, lambda _: self._group.add_control(options))
+            self._stopping -= {1, number}
         else:
             self._group.measure_next()
         return True
