@@ -68,8 +68,10 @@ class Group:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to measure."""
-        return not self._live
+        """Whether nothing is left to measure, and the baseline's row is closed."""
+        if self._live:
+            return False
+        return self._baseline is None or self._records.variant(1).is_final
 
     @property
     def numbers(self) -> list[int]:
