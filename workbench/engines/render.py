@@ -15,6 +15,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import CodeType
 
 from workbench.core.json import Json
@@ -227,6 +228,7 @@ def is_portable(thing: Callable[..., object]) -> bool:
     return bool(getattr(thing, "__portable__", False)) or thing.__module__ in _PORTABLE_MODULES
 
 
+@cache
 def source_of(thing: Callable[..., object]) -> str:
     """The source of a portable function or class, without our marks on it."""
     if inspect.isfunction(thing):
@@ -238,18 +240,21 @@ def source_of(thing: Callable[..., object]) -> str:
     return re.sub(r"[ ]+# (?:type: ignore|noqa|mypy:).*", "", text)
 
 
-def global_names(text: str) -> set[str]:
+@cache
+def global_names(text: str) -> frozenset[str]:
     """The globals that a piece of source refers to when it runs, builtins left out."""
     code = compile(text, "<cut>", "exec", flags=__future__.annotations.compiler_flag)
     names: set[str] = set()
+    stored: set[str] = set()
     for inner in _codes(code):
-        # A class body reads its own names, and a module its own, through LOAD_NAME.
-        stored = {i.argval for i in dis.get_instructions(inner) if i.opname == "STORE_NAME"}
         for instruction in dis.get_instructions(inner):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 names.add(str(instruction.argval))
-        names -= stored
-    return {n for n in names if not hasattr(builtins, n) and not n.startswith("__")}
+            # What the piece itself defines, and what a class body names.
+            elif instruction.opname == "STORE_NAME":
+                stored.add(str(instruction.argval))
+    names -= stored
+    return frozenset(n for n in names if not hasattr(builtins, n) and not n.startswith("__"))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -259,7 +264,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _annotated(text: str) -> set[str]:
+@cache
+def _annotated(text: str) -> frozenset[str]:
     """The names that annotations in a piece of source begin with, builtins left out."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
@@ -273,4 +279,4 @@ def _annotated(text: str) -> set[str]:
         for note in notes:
             if note is not None:
                 names |= {n.id for n in ast.walk(note) if isinstance(n, ast.Name)}
-    return {name for name in names if not hasattr(builtins, name)}
+    return frozenset(name for name in names if not hasattr(builtins, name))

@@ -133,7 +133,7 @@ def is_arithmetic(name: str) -> bool:
 
 @portable
 def short_dtype(name: str) -> str:
-    """A profiler's or torch's name of a dtype as the workbench writes it ("bf16")."""
+    """A profiler's or torch's name of a dtype, made short ("bf16")."""
     known = {
         "float": "fp32",
         "float32": "fp32",
