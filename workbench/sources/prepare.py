@@ -22,7 +22,7 @@ from workbench.sources.axes import guess_axes
 from workbench.sources.batch import Findings, dynamic_specs, examine
 from workbench.sources.candidates import FACTORY, WEIGHTS, Chosen, Live, choose, write_source
 from workbench.sources.capture import Capture, load_arrays, read_capture, save_arrays
-from workbench.sources.data import CALIBRATION, EVALUATION, LABELS
+from workbench.sources.data import CALIBRATION, EVALUATION
 from workbench.sources.finish import EXAMPLE
 from workbench.sources.fresh import prove
 from workbench.sources.huggingface import HuggingFaceSummary, read_folder
@@ -402,9 +402,8 @@ def _write(
     )
     save_arrays(target / EXAMPLE, example)
     save_arrays(target / OUTPUTS, {n: a for n, a in expected.arrays.items() if a is not None})
-    for name in (CALIBRATION, EVALUATION, LABELS):
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, target / name)
+    if (folder / CALIBRATION).is_file():
+        shutil.copyfile(folder / CALIBRATION, target / CALIBRATION)
     if capture.has_processing:
         _add_processing(folder, capture, target)
     made_up = tuple(spec.name for spec in inputs) if not (folder / EXAMPLE).is_file() else ()
@@ -418,7 +417,7 @@ def _write(
         num_bytes=num_bytes,
         digest="",
         has_calibration=(target / CALIBRATION).is_file(),
-        has_evaluation=(target / EVALUATION).is_file(),
+        has_evaluation=(folder / EVALUATION).is_file(),
         made_up=made_up,
         layers=layers,
         not_exportable=chosen.not_exportable,
