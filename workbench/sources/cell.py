@@ -40,6 +40,7 @@ class _Collector:
     pending: set[str] = field(default_factory=set)
     modules: set[str] = field(default_factory=set)
     files: dict[str, None] = field(default_factory=dict)
+    namespaces: list[dict[str, object]] = field(default_factory=list)
     needs_future: bool = False
 
 
@@ -160,7 +161,9 @@ def _add_bare_class(name: str, cls: type, found: _Collector) -> None:
         raise NoSourceError(f"the source of the class {name}, which has no methods, {why}")
     node, lines, tree = next(iter(matches.values()))
     module = sys.modules.get(cls.__module__)
-    _add_block(name, node, lines, vars(module) if module else {}, tree, found)
+    spaces = [*found.namespaces, *([vars(module)] if module else [])]
+    namespace = next((space for space in spaces if space.get(name) is cls), {})
+    _add_block(name, node, lines, namespace, tree, found)
 
 
 def _members(node: ast.ClassDef) -> set[str]:
@@ -216,6 +219,7 @@ def _add_block(
     if name in found.pending:
         return
     found.pending.add(name)
+    found.namespaces.append(namespace)
     found.needs_future = found.needs_future or any(
         isinstance(item, ast.ImportFrom) and item.module == "__future__" for item in tree.body
     )
