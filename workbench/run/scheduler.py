@@ -32,6 +32,8 @@ from workbench.run.records import Records
 _IDLE_EXIT_S = 300.0
 # An idle baseline is kept, so that the next toggle need not wait for it.
 _KEEP_BASELINE_S = 120.0
+# How often a client is told that it still waits for the device.
+_SAY_AGAIN_S = 5.0
 
 
 class Scheduler:
@@ -65,6 +67,8 @@ class Scheduler:
         self._queue: list[int] = []
         self._stopping: set[int] = set()
         self._leaving = False
+        self._said_place = ""
+        self._said_place_s = 0.0
         self._idle_exit_s = idle_exit_s
         self._idle_since_s = time.monotonic()
 
@@ -236,5 +240,8 @@ class Scheduler:
         place = self._lock.place()
         before = f"{place} before this one" if place else "this one is next"
         message = f"waiting for {self._device.id}, which another study uses: {before}"
+        if message == self._said_place and time.monotonic() - self._said_place_s < _SAY_AGAIN_S:
+            return
+        self._said_place, self._said_place_s = message, time.monotonic()
         for number in self._queue[:1]:
             self._group.tell(number, "queued", message, None)
