@@ -25,6 +25,10 @@ _MODULES = (
     "workbench.levers.onnx_threads",
     "workbench.levers.onnx_batching",
     "workbench.engines.onnxruntime",
+    "workbench.levers.openvino_precision",
+    "workbench.levers.openvino_quantization",
+    "workbench.levers.openvino_threads",
+    "workbench.engines.openvino",
 )
 
 

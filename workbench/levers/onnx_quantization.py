@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.json import Json
+from workbench.levers.onnx_calibration import calibration_batches
 from workbench.levers.onnx_file import write_graph
 from workbench.levers.onnx_provider import provider_of
 from workbench.levers.quantization import Quantization
@@ -97,7 +98,6 @@ def quantize_static_int8(
 
     Weights have a scale for each output channel. `activations` is "uint8" or "int8"; a CPU
     wants uint8, TensorRT symmetric int8. `batch_size` is the graph's where its batch is fixed.
-    Raises RuntimeError where the source folder has no calibration rows.
     """
     from pathlib import Path
 
@@ -105,9 +105,6 @@ def quantize_static_int8(
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    rows = Path(source_dir) / "calibration.npz"
-    if not rows.exists():
-        raise RuntimeError("calibration.npz is not in the source folder: int8-static needs it")
     symmetric = activations == "int8"
     with quiet_quantizer():
         prepared = f"{graph}.prepared"
@@ -127,7 +124,7 @@ def quantize_static_int8(
         quantize_static(
             prepared,
             f"{graph}.int8",
-            calibration_reader(str(rows), source_dir, batch_size),
+            calibration_reader(source_dir, batch_size),
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=sorted(wanted),
             per_channel=True,
@@ -147,35 +144,13 @@ def quantize_static_int8(
 
 
 @portable
-def calibration_reader(rows: str, source_dir: str, batch_size: int | None) -> Any:
-    """Calibration rows in batches, as ONNX Runtime's calibration reads them: None at the end."""
-    import json
-    from pathlib import Path
-
-    import numpy
+def calibration_reader(source_dir: str, batch_size: int | None) -> Any:
+    """Calibration rows as ONNX Runtime's calibration reads them: batch by batch, then None."""
     from onnxruntime.quantization import CalibrationDataReader
-
-    source = json.loads((Path(source_dir) / "source.json").read_text(encoding="utf-8"))
-    axes = source["batch_axes"]
-    with numpy.load(rows, allow_pickle=False) as archive:
-        arrays = {spec["name"]: archive[spec["name"]] for spec in source["inputs"]}
-    num_rows = min((arrays[name].shape[axis] for name, axis in axes.items()), default=1)
-    size = batch_size or 32
-
-    def batches() -> Iterator[dict[str, Any]]:
-        for start in range(0, num_rows, size):
-            batch = numpy.arange(start, start + size)
-            if batch_size is not None:
-                batch = batch % num_rows  # a graph of a fixed batch takes no smaller one
-            batch = batch[batch < num_rows]
-            yield {
-                name: numpy.take(array, batch, axis=axes[name]) if name in axes else array
-                for name, array in arrays.items()
-            }
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.left = batches()
+            self.left = iter(calibration_batches(source_dir, batch_size))
 
         def get_next(self) -> dict[str, Any] | None:
             return next(self.left, None)
