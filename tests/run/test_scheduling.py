@@ -150,6 +150,29 @@ def test_rows_carry_what_was_measured_beside_the_rounds(study: Study) -> None:
     assert "torch" in done.versions
 
 
+def test_no_row_pays_for_an_earlier_one(study: Study) -> None:
+    """P25, P30, P31: each serves in a process of its own, which starts at the same level."""
+    numbers = study.run("engine=torch,batch=16", "engine=onnxruntime", "engine=torch", **QUICK)
+    first, other, last = numbers[1:]
+    processes = [{v.variant_process for v in study.visits(n)} for n in numbers[1:]]
+    baselines = {v.baseline_process for n in numbers[1:] for v in study.visits(n)}
+    assert not processes[0] & processes[1] | processes[1] & processes[2]
+    assert not baselines & set().union(*processes)
+    starts = [row(study, n).memory for n in (first, last)]
+    assert starts[0] is not None
+    assert starts[1] is not None
+    assert starts[0].host_start_bytes is not None
+    assert starts[1].host_start_bytes == pytest.approx(starts[0].host_start_bytes, rel=0.1)
+    for number in (first, other, last):
+        evidence = row(study, number).evidence
+        assert evidence is not None
+        assert evidence.num_threads is not None
+    # The server of an ONNX Runtime row has not imported torch.
+    versions = row(study, other).versions
+    assert versions is not None
+    assert "torch" not in versions
+
+
 def test_an_artifact_is_built_once(study: Study) -> None:
     first, second = study.run("engine=torch,batch=16", "engine=torch,batch=16", **QUICK)[1:]
     assert row(study, first).artifact == row(study, second).artifact

@@ -16,7 +16,10 @@ from workbench.core.measurement import ColdStart, Quality
 from workbench.core.model import PreparedModel
 from workbench.core.recipe import Recipe
 from workbench.core.variant import State, Variant
+from workbench.devices.live import gpu_counters
 from workbench.engines.engine import engine
+from workbench.engines.render import steps_of
+from workbench.engines.source import copy_source
 from workbench.engines.table import check_available
 from workbench.levers.step import Context
 from workbench.levers.threads import process_environment, threads_of
@@ -132,6 +135,9 @@ class BringUp:
             cache=artifact.key,
         )
         batch = row.recipe.get("batch")
+        # Read by this process, which opens no context of its own on the device. Nothing else
+        # of the study changes meanwhile.
+        used_before = used_bytes(context)
         loaded = self._crew.ask(
             worker,
             protocol.Load(
@@ -141,11 +147,13 @@ class BringUp:
                 modules=list(chosen.modules),
                 batch_size=int(batch) if batch else context.model.batch.example_size,
                 warm_up_s=_WARM_UP_S,
+                device=context.device.id,
             ),
             stage="load",
             limit_s=limit_s(row.options, "load"),
         )
         assert isinstance(loaded, protocol.Loaded)
+        used_after = used_bytes(context)
         first = self._records.variant(row.number).cold_start
         self._records.update(
             row.number,
@@ -178,6 +186,7 @@ class BringUp:
             call_s=loaded.call_s,
             rest_s=_SPIN_S if spins else 0.0,
             visits=list(self._records.visits(row.number)),
+            device_used_bytes=difference(used_before, used_after),
         )
 
     def evaluate(self, live: Live) -> protocol.Evaluated:
@@ -267,7 +276,8 @@ class BringUp:
         artifact.start()
         worker, _ = self._take_for(
             row.number,
-            with_torch=chosen.builds_with_torch and context.model.kind != "onnx",
+            # Copying needs no torch; a spare still starts faster, if another is left to serve.
+            with_torch=self._crew.num_spares > 1 or _converts(context),
             environment=process_environment(row.recipe, context.settings),
             cache=artifact.key,
         )
@@ -311,6 +321,15 @@ class BringUp:
         return self.worker, cold
 
 
+def _converts(context: Context) -> bool:
+    """Whether the build imports torch, and does more than copy the source."""
+    chosen = engine(context.recipe.engine)
+    if not chosen.builds_with_torch or context.model.kind == "onnx":
+        return False
+    in_build = [step for step in steps_of(context) if step.phase in chosen.build_phases]
+    return chosen.compiles or any(step.function is not copy_source for step in in_build)
+
+
 def changes_arithmetic(recipe: Recipe) -> bool:
     """Whether a recipe asks for other numbers than the baseline's, and not only faster ones."""
     return recipe.get("precision") is not None or recipe.get("quantization") is not None
@@ -321,6 +340,20 @@ def first_ratio(baseline: Live, variant: Live) -> float:
     ours_s = median(variant.loaded.first_calls_s[-3:]) / variant.num_items
     theirs_s = median(baseline.loaded.first_calls_s[-3:]) / baseline.num_items
     return theirs_s / ours_s
+
+
+def used_bytes(context: Context) -> int | None:
+    """Bytes in use on the context's GPU, by everybody; None on a CPU or where it is not said."""
+    if context.device.kind != "cuda":
+        return None
+    return gpu_counters(context.device.id).memory_used_bytes
+
+
+def difference(before: int | None, after: int | None) -> int | None:
+    """By how much it grew; None where a reading is missing or others gave memory back."""
+    if before is None or after is None or after < before:
+        return None
+    return after - before
 
 
 def now_s() -> float:
