@@ -44,7 +44,7 @@ class Block(nn.Module):
 def test_a_class_brings_what_it_uses_from_other_cells(notebook):
     notebook.run(CELLS).run(CLASSES)
     source = collect_source([notebook["Block"]])
-    namespace = {"__name__": "elsewhere"}
+    namespace = {"__name__": __name__}
     exec(compile(source.text, "elsewhere", "exec"), namespace)
     config = namespace["Config"](width=4)
     x = torch.randn(2, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,12 +46,24 @@ def export(
         for spec in specs
     }
     args, kwargs = bind_inputs(dict(call), tensors)
-    batch = torch.export.Dim("batch")
-    shapes = {spec.name: {axes[spec.name]: batch} if spec.name in axes else None for spec in specs}
-    shape_args, shape_kwargs = bind_inputs(_only_tensors(call), shapes)
-    dynamic = {"args": shape_args, "kwargs": shape_kwargs} if axes else None
-    if dynamic is not None:
-        dynamic = {key: value for key, value in dynamic.items() if value}
+    # torch binds shapes by the forward's signature and trips over **kwargs in it.
+    kinds = inspect.Parameter
+    names = [f"arg_{i}" for i in range(len(args))]
+    Flat.forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            kinds("self", kinds.POSITIONAL_OR_KEYWORD),
+            *(kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in names),
+            *(kinds(name, kinds.KEYWORD_ONLY) for name in kwargs),
+        ]
+    )
+    dynamic: dict[str, Any] | None = None
+    if axes:
+        batch = torch.export.Dim("batch")
+        shapes = {
+            spec.name: {axes[spec.name]: batch} if spec.name in axes else None for spec in specs
+        }
+        shape_args, shape_kwargs = bind_inputs(_only_tensors(call), shapes)
+        dynamic = {**dict(zip(names, shape_args, strict=True)), **shape_kwargs}
     try:
         with warnings.catch_warnings():
             # torch 2.13 warns of its own use of a deprecated pytree class while it exports.
