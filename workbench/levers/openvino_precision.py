@@ -22,10 +22,8 @@ def precision_unavailable(value: str, context: Context) -> str | None:
         return None if value == "fp32" else f"OpenVINO computes in {', '.join(_VALUES)}"
     if set(_NEEDED[value]) & set(context.device.instruction_sets):
         return None
-    return (
-        f"OpenVINO computes in {value} on CPUs with {' or '.join(_NEEDED[value][:2]).upper()}; "
-        f"this is {context.device.reading}"
-    )
+    needed = " or ".join(name.upper() for name in _NEEDED[value][:2])
+    return f"OpenVINO computes in {value} on CPUs with {needed}; this is {context.device.reading}"
 
 
 @portable

@@ -23,7 +23,7 @@ def limit_threads(settings: dict[str, Any], num_threads: int) -> None:
     settings["INFERENCE_NUM_THREADS"] = num_threads
 
 
-@applies(Threads, "openvino", unavailable=threads_unavailable, values=("1", "2", "4"))
+@applies(Threads, "openvino", unavailable=threads_unavailable)
 def plan_threads(lever: Threads, _context: Context) -> tuple[Step, ...]:
     """Change the settings that the model is compiled with."""
     if lever.num is None:
