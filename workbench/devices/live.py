@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,34 +110,74 @@ def gpu_counters(device_id: str) -> GpuCounters:
         return GpuCounters(reasons=dict.fromkeys(names, str(error)))
 
 
+def open_clocks(device_id: str) -> Callable[[], GpuCounters] | None:
+    """A function that reads the card's clock and what holds it down, and nothing else.
+
+    For a process that asks after every round: NVML stays initialised for as long as it lives,
+    since starting it takes longer than the reading. None where NVML does not answer.
+    """
+    try:
+        card = card_of(device_id)
+        with nvml() as lib:
+            # A MIG instance has no clock of its own.
+            uuid = card.parent_uuid or card.uuid
+            handle = _read(lib, uuid, {}, "", "nvmlDeviceGetHandleByUUID")
+            if handle is None:
+                return None
+            # Counted: this one keeps NVML alive when the block ends.
+            lib.nvmlInit()
+    except LookupError:
+        return None
+    return lambda: read_clocks(lib, handle)
+
+
+def read_clocks(lib: Any, handle: Any) -> GpuCounters:
+    """The clock and what holds it down, through an initialised pynvml; the rest is None."""
+    reasons: dict[str, str] = {}
+    clock = _read(lib, handle, reasons, "sm_clock_mhz", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM)
+    bits = _read(lib, handle, reasons, "throttle", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    return GpuCounters(
+        sm_clock_mhz=clock,
+        throttle=None if bits is None else throttle_names(int(bits)),
+        reasons=reasons,
+    )
+
+
+def _read(
+    lib: Any, handle: Any, reasons: dict[str, str], fields: str, function: str, *args: Any
+) -> Any:
+    """One call's answer; None, with the reason under each of the fields, where it is refused."""
+    try:
+        return getattr(lib, function)(handle, *args)
+    except (lib.NVMLError, AttributeError) as error:
+        # An older driver or binding lacks the call; a card may not support it.
+        for name in fields.split():
+            reasons[name] = str(error)
+        return None
+
+
 def read_card(lib: Any, handle: Any) -> GpuCounters:
     """One reading through an initialised pynvml."""
-    reasons: dict[str, str] = {}
+    clocks = read_clocks(lib, handle)
+    reasons = dict(clocks.reasons)
 
     def read(fields: str, function: str, *args: Any) -> Any:
-        try:
-            return getattr(lib, function)(handle, *args)
-        except (lib.NVMLError, AttributeError) as error:
-            # An older driver or binding lacks the call; a card may not support it.
-            for name in fields.split():
-                reasons[name] = str(error)
-            return None
+        return _read(lib, handle, reasons, fields, function, *args)
 
     rates = read("utilization", "nvmlDeviceGetUtilizationRates")
     power_mw = read("power_w", "nvmlDeviceGetPowerUsage")
     energy_mj = read("energy_j", "nvmlDeviceGetTotalEnergyConsumption")
     memory = read("memory_used_bytes memory_total_bytes", "nvmlDeviceGetMemoryInfo")
-    bits = read("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons")
     processes = read("owners", "nvmlDeviceGetComputeRunningProcesses")
     return GpuCounters(
         utilization=None if rates is None else rates.gpu / 100,
         power_w=None if power_mw is None else power_mw / 1000,
         energy_j=None if energy_mj is None else energy_mj / 1000,
         temperature_c=read("temperature_c", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU),
-        sm_clock_mhz=read("sm_clock_mhz", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM),
+        sm_clock_mhz=clocks.sm_clock_mhz,
         memory_used_bytes=None if memory is None else int(memory.used),
         memory_total_bytes=None if memory is None else int(memory.total),
-        throttle=None if bits is None else throttle_names(int(bits)),
+        throttle=clocks.throttle,
         owners=None if processes is None else tuple(_owner(process) for process in processes),
         reasons=reasons,
     )

@@ -53,10 +53,14 @@ def _extras(crew: Crew, records: Records, live: Live, number: int) -> None:
             preprocess_s=answer.preprocess_s,
             postprocess_s=answer.postprocess_s,
         )
+    memory = msgspec.json.decode(answer.memory, type=MemoryReading)
+    if live.context.device.kind == "cuda":
+        # The worker sees what everybody uses; what this row added was seen from outside.
+        memory = replace(memory, device_used_bytes=live.device_used_bytes)
     records.update(
         number,
         cold_start=cold,
-        memory=msgspec.json.decode(answer.memory, type=MemoryReading),
+        memory=memory,
         energy=msgspec.json.decode(answer.energy, type=EnergyReading),
     )
 

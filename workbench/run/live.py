@@ -33,7 +33,9 @@ class Live:
     threads go on for a while. `ended_s` is when its last visit ended (monotonic), and
     `measured_s` the time its rounds and the baseline's beside them have taken. `process`
     counts the servers of a study, so that visits tell which two processes they are of;
-    `num_visits_in_process` is how many visits this server has made.
+    `num_visits_in_process` is how many visits this server has made. `device_used_bytes` is by
+    how much a GPU's memory in use grew while its first server was loaded and warmed up; None
+    on a CPU and where the driver does not say.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Live:
     call_s: float = 0.0
     rest_s: float = 0.0
     num_visits_in_process: int = 0
+    device_used_bytes: int | None = None
 
     @property
     def server(self) -> Worker:

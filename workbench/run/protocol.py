@@ -47,7 +47,10 @@ class Build(Message, frozen=True, kw_only=True):
 
 
 class Load(Message, frozen=True, kw_only=True):
-    """Import a pipeline file, run `load`, make its inputs and warm up; answered by Loaded."""
+    """Import a pipeline file, run `load`, make its inputs and warm up; answered by Loaded.
+
+    `device` is where it is served, so that its clocks are read after each round.
+    """
 
     folder: str
     source_dir: str
@@ -55,6 +58,7 @@ class Load(Message, frozen=True, kw_only=True):
     modules: list[str]
     batch_size: int | None
     warm_up_s: float
+    device: str = "cpu"
 
 
 class Calls(Message, frozen=True, kw_only=True):

@@ -15,11 +15,12 @@ import resource
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -33,6 +34,9 @@ from workbench.run.processes import (
     prefer_as_victim,
 )
 from workbench.run.rows import OutputRows, Rows, read_rows
+
+if TYPE_CHECKING:
+    from workbench.measure.rounds import DeviceClocks
 
 # What is told of a failure: enough to find the line, not a novel.
 _MAX_TRACEBACK_CHARS = 20_000
@@ -80,6 +84,7 @@ class _Worker:
         self._connection = connection
         self._server: Server | None = None
         self._meter: Any = None
+        self._read_clocks: Callable[[], DeviceClocks] | None = None
 
     def carry_out(self, order: protocol.ToWorker) -> protocol.FromWorker:
         match order:
@@ -132,6 +137,7 @@ class _Worker:
         load_s = time.perf_counter() - start_s
         self._server = server = Server(pipeline, rows, order.batch_size)
         warm = warm_up(pipeline, server.placed, max_s=order.warm_up_s)
+        self._read_clocks = _clock_reader(order.device)
         return protocol.Loaded(
             load_s=load_s,
             first_call_s=warm.first_call_s,
@@ -152,6 +158,7 @@ class _Worker:
             server.placed,
             num_calls=order.num_calls,
             items_per_call=server.items_per_call,
+            read_clocks=self._read_clocks,
         )
         return protocol.RoundDone(
             num_calls=done.num_calls,
@@ -195,6 +202,8 @@ class _Worker:
 
         server = self.server
         memory = self._meter.read(server.pipeline)
+        # Where a thread samples, it must not do so in the windows that follow.
+        self._meter.stop()
         copies = time_copies(server.pipeline, server.inputs)
         energy = measure_energy(
             server.pipeline,
@@ -220,6 +229,24 @@ def import_pipeline(path: Path) -> ModuleType:
     sys.modules["pipeline"] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _clock_reader(device: str) -> Callable[[], DeviceClocks] | None:
+    """What a round asks the GPU after its end; None on a CPU and where NVML does not answer."""
+    if not device.startswith("cuda"):
+        return None
+    from workbench.devices.live import open_clocks
+    from workbench.measure.rounds import DeviceClocks
+
+    read = open_clocks(device)
+    if read is None:
+        return None
+
+    def read_clocks() -> DeviceClocks:
+        now = read()
+        return DeviceClocks(sm_clock_mhz=now.sm_clock_mhz, throttled=now.throttle)
+
+    return read_clocks
 
 
 def _assign(order: protocol.Assign) -> protocol.Done:
