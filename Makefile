@@ -11,7 +11,7 @@ KEY := $(shell cat pyproject.toml constraints.txt Makefile | cksum | cut -d' ' -
 STAMP := $(VENV)/.set-up-$(KEY)
 BIN := $(VENV)/bin
 
-.PHONY: help install demo lab check test test-3.12 constraints clean
+.PHONY: help install demo lab check test test-3.12 readme constraints clean
 
 help:
 	@echo "make demo      build and compare variants of a bundled model, with a report"
@@ -50,6 +50,10 @@ check: install
 
 test: install
 	$(BIN)/python -m pytest
+
+# The support table in the README, after a lever, an engine or a recorded run has changed.
+readme: install
+	$(BIN)/python -m tests.packaging.support_table
 
 test-3.12:
 	$(MAKE) test PYTHON=$(PYTHON312) VENV=.venv-3.12
