@@ -20,6 +20,8 @@ class Pipeline:
     `synchronize` waits until the device has finished, `fetch` copies the results back as
     numpy arrays by dotted name. `inspect` reports what one call really executes, read from
     the running objects. `preprocess` and `postprocess` are None where the model has none.
+    On a GPU `record_event()` marks a place in the device's queue and `elapsed_s(a, b)` is the
+    time between two of them; elsewhere both are None.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Pipeline:
         self.memory = memory
         self.preprocess = preprocess
         self.postprocess = postprocess
+        self.record_event: Callable[[], Any] | None = None
+        self.elapsed_s: Callable[[Any, Any], float] | None = None
         self._inspect = inspect
 
     def predict(self, inputs: dict[str, Any]) -> dict[str, Any]:

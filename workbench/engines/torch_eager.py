@@ -18,6 +18,8 @@ from workbench.engines.torch_run import (
     make_place,
     make_synchronize,
     set_torch_flags,
+    use_device,
+    with_events,
 )
 from workbench.engines.torch_source import load_weights, make_module, open_module, save_weights
 from workbench.levers.step import Context, Step, portable
@@ -205,12 +207,28 @@ def torch_steps(
     inspect: Callable[..., object] = make_inspect,
 ) -> tuple[Step, ...]:
     """The steps that both torch engines share."""
+    first: tuple[Step, ...] = ()
+    last: tuple[Step, ...] = ()
+    if context.device.kind == "cuda":
+        device: dict[str, Json] = {"device": context.device.id}
+        first = (Step(phase="load.flags", function=use_device, params=device),)
+        last = (
+            Step(
+                phase="load.pipeline",
+                function=with_events,
+                reads=("pipeline",),
+                writes="pipeline",
+                params=device,
+            ),
+        )
     return (
         environment_step(context),
+        *first,
         *flags_steps(context),
         *opening_steps(context),
         *running_steps(context, called=called, inspect=inspect),
         pipeline_step(),
+        *last,
     )
 
 

@@ -35,6 +35,10 @@ def inspect_module(
     pipeline.synchronize()
     events = profile_call(lambda: pipeline.call(placed), device)
     operators = operators_of(events)
+    kernels = kernels_of(events)
+    if not any(o["arithmetic"] for o in operators):
+        # A CUDA graph launches its kernels without the operators that recorded them.
+        operators += arithmetic_kernels(kernels)
     weights = weights_of(module)
     flags = torch_flags(device)
     executed: dict[str, Any] = {
@@ -53,7 +57,7 @@ def inspect_module(
         "device_name": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
         "flags": flags,
         "operators": operators,
-        "kernels": kernels_of(events),
+        "kernels": kernels,
         "weights": weights,
         "batch": batch_of(placed, source),
         "threads": threads_here(),
@@ -210,6 +214,45 @@ def kernels_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             entry[0] += 1
             entry[1] += event["duration_ns"]
     return [{"name": name, "num": n, "time_ns": ns} for name, (n, ns) in found.items()]
+
+
+@portable
+def arithmetic_kernels(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Matmuls, convolutions and attention among a GPU's kernels, as operators.
+
+    Their format is read from their names, as cuBLAS, cuDNN, CUTLASS and FlashAttention give
+    them: "sm90_xmma_gemm_bf16bf16_…", "cutlass_80_tensorop_f16_s16816gemm_…", "nvjet_tst_…".
+    """
+    import re
+
+    arithmetic = (
+        r"gemm|gemv|nvjet|fprop|scudnn|implicit_conv|convolve|winograd|flash_fwd|fmha|sdpa|xmma"
+    )
+    moves = r"nchwtonhwc|nhwctonchw|transpose|splitk_?reduce|reduce_kernel"
+    formats = (
+        ("fp8", r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?q"),
+        ("int8", r"(?:^|_)i?(?:s8|u8|int8)(?!\d)|imma|igemm|i8i8"),
+        ("bf16", r"bf16|bfloat16|nvjet_(?:sm\d+_)?t"),
+        ("fp16", r"f16|fp16|half|hgemm|h\d+gemm|hmma|h884|nvjet_(?:sm\d+_)?h"),
+        ("fp64", r"f64|dgemm|double"),
+        ("fp32", r"tf32|f32|sgemm|s\d+gemm|float|ffma|scudnn|simt|nvjet_(?:sm\d+_)?s"),
+    )
+    found = []
+    for kernel in kernels:
+        name = kernel["name"].lower()
+        if not re.search(arithmetic, name) or re.search(moves, name):
+            continue
+        dtype = next((d for d, pattern in formats if re.search(pattern, name)), "unknown")
+        found.append(
+            {
+                "name": kernel["name"],
+                "dtype": dtype,
+                "arithmetic": True,
+                "num_calls": kernel["num"],
+                "time_ns": kernel["time_ns"],
+            }
+        )
+    return found
 
 
 @portable

@@ -156,7 +156,7 @@ def attention_of(report: dict[str, Any]) -> str | None:
         return "flash"
     if "efficient_attention" in names or "fmha_cutlass" in names:
         return "efficient"
-    if "cudnn_attention" in names:
+    if "cudnn_attention" in names or "native_sdpa" in names:
         return "cudnn"
     return "math" if "scaled_dot_product_attention_math" in names else None
 

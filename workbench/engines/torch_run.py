@@ -114,6 +114,40 @@ def make_synchronize(device: str) -> Callable[[], None]:
 
 
 @portable
+def use_device(device: str) -> None:
+    """Make a GPU the one that streams and graphs are made on."""
+    import torch
+
+    torch.cuda.set_device(device)
+
+
+@portable
+def make_events(device: str) -> tuple[Callable[[], Any], Callable[[Any, Any], float]]:
+    """Two functions: one marks a place in the GPU's queue, one tells the seconds between two.
+
+    A mark tells its time only when the GPU has reached it: synchronize first.
+    """
+    import torch
+
+    def record_event() -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return event
+
+    def elapsed_s(earlier: Any, later: Any) -> float:
+        return float(earlier.elapsed_time(later)) * 1e-3
+
+    return record_event, elapsed_s
+
+
+@portable
+def with_events(pipeline: Any, device: str) -> Any:
+    """Let whoever times the pipeline take the GPU's own times."""
+    pipeline.record_event, pipeline.elapsed_s = make_events(device)
+    return pipeline
+
+
+@portable
 def make_memory(device: str) -> Callable[[], dict[str, Any]]:
     """A function that reads the GPU allocator, in bytes; {} on a CPU, which has none."""
     if device == "cpu":
