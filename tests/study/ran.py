@@ -51,7 +51,7 @@ def ran_study() -> Study:
     )
     study = Study(model, folder / "study")
     atexit.register(end, study)
-    study.run(*RECIPES, budget_s=2.0, progress=False, early_stop_ratio=None)
+    study.run(*RECIPES, budget_s=60.0, max_visits=6, progress=False, early_stop_ratio=None)
     return study
 
 
