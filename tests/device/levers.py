@@ -1,0 +1,388 @@
+"""B: every lever's value on the GPU: what it computes, how it was executed, what it takes.
+
+Values come from the product's own table, so that a new lever is tried without a change here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tests.device.stand import (
+    Arrays,
+    Server,
+    Spares,
+    Stand,
+    Subject,
+    build,
+    cnn,
+    encoder,
+    num_builders,
+)
+from tests.device.suite import Notebook, Section
+from workbench.core.errors import RecipeError, RunError
+from workbench.core.evidence import Evidence
+from workbench.core.failure import Failure
+from workbench.core.measurement import EnergyReading, MemoryReading
+from workbench.core.recipe import Recipe
+from workbench.devices.live import gpu_counters
+from workbench.engines.engine import engine
+from workbench.engines.table import check_available, support
+from workbench.measure.rounds import calls_for
+from workbench.run import protocol
+from workbench.run.rows import read_outputs
+
+NUM_ROWS = 64
+BATCHES = (64, 1)
+ENGINES = ("torch", "torch-compile", "onnxruntime")
+# Levers of the machine beside the GPU, or of the inputs: nothing that a GPU does by itself.
+NO_GPU_LEVERS = ("threads", "batch")
+# What its reason asks for, where a value cannot be had by itself.
+BESIDE = {"attention=flash": {"precision": "bf16"}, "attention=cudnn": {"precision": "bf16"}}
+# Together they are what is shipped; the formats of a graph are read from its kernels.
+TOGETHER = (
+    Recipe(engine="torch", precision="bf16", fusion="cuda-graphs", layout="channels-last"),
+    Recipe(engine="torch-compile", precision="bf16", fusion="reduce-overhead"),
+)
+QUICK = (
+    Recipe(engine="torch"),
+    Recipe(engine="torch", precision="bf16"),
+    Recipe(engine="torch", attention="math"),
+    Recipe(engine="torch-compile"),
+    Recipe(engine="onnxruntime"),
+)
+# Minutes of autotuning come last: where time runs out, they are what is left out.
+_SLOW = ("max-autotune", "max-autotune-no-cudagraphs")
+_BUILD_LIMIT_S = 150.0
+_ROW_S = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One variant as it ran. Seconds and bytes; None where there is no such reading.
+
+    `device_used_bytes` is by how much the card's memory in use grew while it was loaded;
+    errors are of all outputs against float64, over the reference's largest value and over its
+    root mean square.
+    """
+
+    recipe: Recipe
+    evidence: Evidence
+    raw: dict[str, Any]
+    outputs: Arrays
+    error_max: float
+    error_rms: float
+    call_s: float
+    event_s: float | None
+    sm_clock_mhz: float | None
+    memory: MemoryReading
+    energy: EnergyReading
+    device_used_bytes: int | None
+    loaded: protocol.Loaded
+
+
+def recipes(stand: Stand, subject: Subject) -> list[tuple[Recipe, str | None]]:
+    """Each recipe to try, and why it cannot be had here; what is quick to build comes first."""
+    if stand.quick:
+        found = list(QUICK)
+        found += [Recipe(engine="torch", fusion="cuda-graphs")]
+    else:
+        context = subject.context(stand, Recipe(engine="torch"))
+        found = []
+        for row in support(context):
+            if row.engine not in ENGINES or row.lever in NO_GPU_LEVERS:
+                continue
+            if row.lever == "provider" and row.value == "cpu":
+                continue
+            levers = {row.lever: row.value} if row.lever else {}
+            levers |= BESIDE.get(f"{row.lever}={row.value}", {})
+            found.append(Recipe(engine=row.engine, **levers))
+        found += TOGETHER
+    why = [(recipe, unavailable(stand, subject, recipe)) for recipe in dict.fromkeys(found)]
+    return sorted(why, key=lambda pair: slowness(pair[0]))
+
+
+def slowness(recipe: Recipe) -> int:
+    """How long a build takes, roughly: 0 copies weights, 1 compiles, 2 autotunes."""
+    if recipe.get("fusion") in _SLOW or recipe.get("provider") == "tensorrt":
+        return 2
+    return 1 if engine(recipe.engine).compiles else 0
+
+
+def unavailable(stand: Stand, subject: Subject, recipe: Recipe) -> str | None:
+    """Why the product would not run it here."""
+    try:
+        check_available(subject.context(stand, recipe))
+    except RecipeError as error:
+        return str(error)
+    return None
+
+
+def run(stand: Stand, notebook: Notebook) -> None:
+    """Build what is quick on both models and measure it; then what compiles; then the rest."""
+    subjects = [cnn(stand), encoder(stand)]
+    truth = {s.name: reference(s, num_rows(stand)) for s in subjects}
+    batches = (2,) if stand.quick else BATCHES
+    plans: dict[int, list[tuple[Subject, Recipe]]] = {0: [], 1: [], 2: []}
+    for subject in subjects:
+        for recipe, reason in recipes(stand, subject):
+            if reason is not None:
+                blank(notebook, subject, recipe, "unavailable", reason)
+                continue
+            level = slowness(recipe)
+            plans[level] += [(subject, recipe.replace(batch=size)) for size in batches]
+    spares = Spares(stand, 1 if stand.quick else 2)
+    for plan in plans.values():
+        size = num_builders(stand)
+        # Large batches of both models first: they are what a GPU is for.
+        plan.sort(key=lambda job: -int(job[1].get("batch") or 0))
+        for start in range(0, len(plan), size):
+            some = plan[start : start + size]
+            if stand.left_s < _ROW_S:
+                for subject, recipe in some:
+                    blank(notebook, subject, recipe, "not reached", "the section's time was over")
+                continue
+            built = build(stand, some, limit_s=min(_BUILD_LIMIT_S, max(20.0, stand.left_s)))
+            for subject, recipe in some:
+                folder = built[subject.name, recipe]
+                spares.refill()
+                one(stand, notebook, subject, recipe, folder, truth[subject.name], spares)
+
+
+def num_rows(stand: Stand) -> int:
+    """Rows whose outputs are compared."""
+    return 8 if stand.quick else NUM_ROWS
+
+
+def one(
+    stand: Stand,
+    notebook: Notebook,
+    subject: Subject,
+    recipe: Recipe,
+    folder: Path | Failure,
+    truth: Arrays,
+    spares: Spares,
+) -> None:
+    """One row of the table, whatever comes of it."""
+    started_s = time.monotonic()
+    if isinstance(folder, Failure):
+        blank(notebook, subject, recipe, f"failed: {folder.kind}", folder.message)
+        return
+    if stand.left_s < _ROW_S / 2:
+        blank(notebook, subject, recipe, "not reached", "the section's time was over")
+        return
+    server = spares.take(with_torch=engine(recipe.engine).serves_with_torch)
+    try:
+        found = measure(stand, subject, recipe, folder, truth, server)
+    except RunError as error:
+        failure = server.failure(error, "load")
+        blank(notebook, subject, recipe, f"failed: {failure.kind}", failure.message)
+        return
+    finally:
+        server.close()
+    evidence, memory = found.evidence, found.memory
+    notebook.row(
+        model=subject.name,
+        recipe=short(recipe),
+        batch=recipe.get("batch"),
+        state="ran",
+        labels=list(evidence.labels),
+        unmet=list(evidence.unmet),
+        ran_on=evidence.device,
+        precision_share={k: round(v, 3) for k, v in evidence.precision_share.items()},
+        share_of=evidence.share_of,
+        fp32=fp32_precision(found.raw),
+        graph_launches=evidence.num_graph_launches,
+        attention=evidence.attention,
+        graph_breaks=None if evidence.graph_breaks is None else len(evidence.graph_breaks),
+        compiles=evidence.num_compiles,
+        quantized=f"{evidence.num_layers_quantized} of {evidence.num_layers}",
+        providers=list(evidence.providers),
+        error_max=finite(found.error_max),
+        error_rms=finite(found.error_rms),
+        call_ms=found.call_s * 1e3,
+        event_ms=None if found.event_s is None else found.event_s * 1e3,
+        items_per_s=found.loaded.items_per_call / found.call_s,
+        sm_mhz=found.sm_clock_mhz,
+        load_s=found.loaded.load_s,
+        first_call_s=found.loaded.first_call_s,
+        allocated_mb=mega(memory.allocator_peak_bytes),
+        reserved_mb=mega(memory.allocator_reserved_bytes),
+        device_mb=mega(found.device_used_bytes),
+        host_mb=mega(memory.host_peak_bytes),
+        mj_per_item=found.energy.joules_per_1000_items,
+        energy=found.energy.source,
+        seconds=round(time.monotonic() - started_s, 1),
+    )
+    notebook.check(
+        f"{subject.name}, {recipe.spec}: it ran on {stand.device.id}, or says that it did not",
+        evidence.device.startswith(stand.device.id) or bool(evidence.unmet),
+        evidence.device,
+    )
+    if stand.on_gpu and found.event_s is not None:
+        # Where both were read they are of the same rounds.
+        notebook.check(
+            f"{subject.name}, {recipe.spec}: a call takes no longer by events than by the wall",
+            found.event_s <= found.call_s * 1.001 + 1e-6,
+            f"{found.event_s * 1e3:.4f} and {found.call_s * 1e3:.4f} ms",
+        )
+
+
+def measure(
+    stand: Stand,
+    subject: Subject,
+    recipe: Recipe,
+    folder: Path,
+    truth: Arrays,
+    server: Server,
+) -> Measured:
+    """Serve an artifact in a worker and read everything of it. Raises RunError."""
+    on_gpu = stand.on_gpu
+    before = gpu_counters(stand.device.id).memory_used_bytes if on_gpu else None
+    loaded = server.load(stand, subject, recipe, folder, limit_s=120)
+    after = gpu_counters(stand.device.id).memory_used_bytes if on_gpu else None
+    length_s = 0.02 if stand.quick else 0.1
+    order = protocol.Calls(num_calls=calls_for(loaded.call_s, length_s))
+    rounds = [
+        server.ask(order, protocol.RoundDone, stage="measure", limit_s=60)
+        for _ in range(2 if stand.quick else 4)
+    ][1:]
+    best = min(rounds, key=lambda done: done.wall_s)
+    extras = server.ask(
+        protocol.MeasureExtras(energy_window_s=0.1 if stand.quick else 0.5, device=stand.device.id),
+        protocol.Extras,
+        stage="measure",
+        limit_s=60,
+    )
+    out = folder / "outputs.npz"
+    server.ask(
+        protocol.Evaluate(out=str(out), max_rows=num_rows(stand), max_s=20.0),
+        protocol.Evaluated,
+        stage="check",
+        limit_s=60,
+    )
+    inspected = server.ask(protocol.Inspect(), protocol.Inspected, stage="measure", limit_s=120)
+    raw = msgspec.json.decode(inspected.raw)
+    outputs = {k: v for k, v in read_outputs(out).items() if v is not None}
+    error_max, error_rms = errors(outputs, truth)
+    return Measured(
+        recipe=recipe,
+        evidence=engine(recipe.engine).read_evidence(raw, subject.context(stand, recipe)),
+        raw=raw,
+        outputs=outputs,
+        error_max=error_max,
+        error_rms=error_rms,
+        call_s=best.wall_s / best.num_calls,
+        event_s=None if best.event_s is None else best.event_s / best.num_calls,
+        sm_clock_mhz=best.sm_clock_mhz,
+        memory=msgspec.json.decode(extras.memory, type=MemoryReading),
+        energy=msgspec.json.decode(extras.energy, type=EnergyReading),
+        device_used_bytes=None if before is None or after is None else after - before,
+        loaded=loaded,
+    )
+
+
+def reference(subject: Subject, num: int) -> Arrays:
+    """The outputs of the first evaluation rows in float64, on the CPU."""
+    import torch
+
+    from workbench.core.structure import bind_inputs, flatten_outputs
+    from workbench.engines.source import read_source
+    from workbench.engines.torch_source import open_module
+
+    module = open_module(str(subject.source)).double()
+    tensors = {}
+    for name, array in subject.rows(num).items():
+        tensor = torch.from_numpy(array)
+        tensors[name] = tensor.double() if tensor.is_floating_point() else tensor
+    args, kwargs = bind_inputs(read_source(str(subject.source))["call"], tensors)
+    with torch.inference_mode():
+        outputs = flatten_outputs(module(*args, **kwargs))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def errors(outputs: Arrays, truth: Arrays) -> tuple[float, float]:
+    """Largest and root mean square error, each over the same of the reference.
+
+    Infinite where a value is not finite or an output is missing.
+    """
+    largest, squares, count, scale, power = 0.0, 0.0, 0, 0.0, 0.0
+    for name, wanted in truth.items():
+        got = outputs.get(name)
+        if got is None or got.shape != wanted.shape or not np.isfinite(got).all():
+            return float("inf"), float("inf")
+        off = np.asarray(got, dtype="float64") - wanted
+        largest = max(largest, float(np.abs(off).max()))
+        scale = max(scale, float(np.abs(wanted).max()))
+        squares += float((off**2).sum())
+        power += float((np.asarray(wanted, dtype="float64") ** 2).sum())
+        count += off.size
+    if scale == 0 or count == 0:
+        return float("inf"), float("inf")
+    return largest / scale, float(np.sqrt(squares / power))
+
+
+def fp32_precision(raw: dict[str, Any]) -> dict[str, str] | None:
+    """What each leaf's fp32 is computed in, as torch reads it back; None on other engines."""
+    flags = raw.get("flags")
+    return None if flags is None else dict(flags["fp32_precision"])
+
+
+def blank(notebook: Notebook, subject: Subject, recipe: Recipe, state: str, why: str) -> None:
+    """A row without figures."""
+    notebook.row(
+        model=subject.name,
+        recipe=short(recipe),
+        batch=recipe.get("batch"),
+        state=state,
+        why=why.strip().splitlines()[0][:300] if why.strip() else "",
+    )
+
+
+def short(recipe: Recipe) -> str:
+    """The recipe without its batch, which has a column of its own."""
+    return recipe.replace(batch=None).spec.removeprefix("engine=")
+
+
+def finite(value: float) -> float | str:
+    """A figure as JSON has it."""
+    return value if math.isfinite(value) else "not finite"
+
+
+def mega(num_bytes: int | None) -> float | None:
+    return None if num_bytes is None else round(num_bytes / 1e6, 1)
+
+
+SECTION = Section(
+    name="B",
+    title="levers",
+    share=0.62,
+    run=run,
+    columns=(
+        "model",
+        "recipe",
+        "batch",
+        "state",
+        "why",
+        "labels",
+        "unmet",
+        "precision_share",
+        "error_max",
+        "error_rms",
+        "call_ms",
+        "event_ms",
+        "graph_launches",
+        "attention",
+        "allocated_mb",
+        "reserved_mb",
+        "device_mb",
+        "mj_per_item",
+        "seconds",
+    ),
+)
