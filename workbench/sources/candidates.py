@@ -18,7 +18,7 @@ from workbench.sources.local_modules import copy_local, imported_roots
 from workbench.sources.modules import CELL, PAYLOAD, TENSORS
 from workbench.sources.opening import import_file
 from workbench.sources.render import NotRenderedError, render
-from workbench.sources.running import Results, bit_equal, torch_run
+from workbench.sources.running import Results, align, bit_equal, torch_run
 from workbench.sources.specs import Array
 
 FACTORY, WEIGHTS, CONSTANTS, PROGRAM = (
@@ -179,7 +179,7 @@ def check_here(target: Path, live: Live) -> str:
     try:
         module = import_file("factory", target / FACTORY).make()
         module.load_state_dict(load_file(str(target / WEIGHTS)), strict=True)
-        run = torch_run(module.eval(), live.call, live.specs)
+        run = torch_run(align(module.eval()), live.call, live.specs)
         # The smallest batch is the cheapest.
         least = min(range(len(live.probes)), key=lambda i: _rows(live.probes[i], live.axes))
         return bit_equal(run(live.probes[least]).arrays, live.expected[least].arrays)

@@ -52,8 +52,8 @@ def prepare(model_folder: Path, source_dir: Path) -> PreparedModel:
     `source_dir` is made anew. Beside the source itself it gets source.json, example.npz,
     outputs.npz (what the example gives; bfloat16 as float32, None left out), calibration.npz
     and processing.py. Not to be called in the process that loaded the model: unpickling a
-    notebook's class there replaces its methods. Raises LoadError where the model cannot be opened or run; what the
-    model's own code raises passes through.
+    notebook's class there replaces its methods. Raises LoadError where the model cannot be
+    opened or run; what the model's own code raises passes through.
     """
     capture = read_capture(model_folder)
     if source_dir.exists():

@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.core.errors import LoadError
 from workbench.sources.huggingface import HuggingFaceSummary
+from workbench.sources.running import align
 from workbench.sources.state import load_weights_only
 
 MODEL = "model"
@@ -118,7 +119,7 @@ def open_folder(folder: Path, factory: Any, summary: HuggingFaceSummary, *, trus
         use_safetensors=True,
         trust_remote_code=bool(trusted and summary.remote_code),
     )
-    return factory.wrap(model)
+    return align(factory.wrap(model))
 
 
 def convert_pickles(folder: Path, summary: HuggingFaceSummary) -> None:

@@ -68,6 +68,9 @@ def _open(folder: Path, kind: str) -> Any:
 
     module = _import("factory", folder / "factory.py").make()
     module.load_state_dict(load_file(str(folder / "weights.safetensors")), strict=True)
+    # Aligned as torch's own tensors are; a factory may have opened a file's.
+    for tensor in [*module.parameters(), *module.buffers()]:
+        tensor.data = tensor.data.clone()
     return module.eval()
 
 
