@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.core.errors import LoadError
+from workbench.core.errors import InputError, LoadError
 from workbench.sources import load, prepare
 from workbench.sources.capture import load_arrays
 
@@ -305,13 +305,30 @@ def test_processing_travels_and_is_checked(notebook, prepared):
     )
     net = nn.Linear(4, 2).eval()
     options = {"preprocess": notebook["to_input"], "postprocess": notebook["postprocess"]}
-    _, _, source = prepared(net, torch.randn(2, 4), **options)
+    _, _, source = prepared(net, torch.randn(2, 4), **options, raw=[255, 0, 0, 0])
+    assert json.loads((source / "raw.json").read_text()) == [255, 0, 0, 0]
     namespace = {}
     exec((source / "processing.py").read_text(), namespace)
     assert namespace["preprocess"]([255, 0, 0, 0])["input"].tolist() == [[1, 0, 0, 0]]
     assert "postprocess" in namespace
     with pytest.raises(LoadError, match="outside"):
         load(net, torch.randn(2, 4), preprocess=notebook["bad"])
+
+
+def test_processing_that_does_not_fit_is_refused(notebook, prepared):
+    notebook.run(
+        "def preprocess(raw):\n"
+        "    return {'input': [[float(raw)]]}\n"
+        "def postprocess(outputs):\n"
+        "    return outputs['nothing']\n"
+    )
+    net = nn.Linear(4, 2).eval()
+    with pytest.raises(InputError, match=r"output of preprocess, input 'input' has size 1"):
+        prepared(net, torch.randn(2, 4), preprocess=notebook["preprocess"], raw=3)
+    with pytest.raises(LoadError, match=r"fresh process: KeyError: 'nothing'"):
+        prepared(net, torch.randn(2, 4), postprocess=notebook["postprocess"])
+    with pytest.raises(InputError, match="raw= is a"):
+        load(net, torch.randn(2, 4), raw=object())
 
 
 def test_outputs_that_change_from_run_to_run_are_noted(prepared):

@@ -198,4 +198,5 @@ def load_sample(sample: str, inputs: object, folder: Path, *, name: str | None) 
         evaluation=rows,
         labels=labels,
         calibration=calibration,
+        raw=card.get("raw"),
     )

@@ -14,7 +14,7 @@ from workbench.sources.capture import Capture, save_arrays, write_capture
 from workbench.sources.data import write_data
 from workbench.sources.fit import fit_inputs
 from workbench.sources.memory import check_fits
-from workbench.sources.processing import PROCESSING, write_processing
+from workbench.sources.processing import PROCESSING, write_processing, write_raw
 from workbench.sources.settings import read_settings
 from workbench.sources.signature import Arguments, bind_arguments
 from workbench.sources.specs import example_shape, num_bytes, numpy_dtype
@@ -42,6 +42,7 @@ class Draft:
     evaluation: object = None
     labels: object = None
     calibration: object = None
+    raw: object = None
 
 
 def finish(
@@ -54,6 +55,7 @@ def finish(
     task: Task | None,
     preprocess: Callable[..., object] | None,
     postprocess: Callable[..., object] | None,
+    raw: object,
     batch_axes: Mapping[str, int] | None,
 ) -> Model:
     """Write the capture and return the model that it describes."""
@@ -86,6 +88,10 @@ def finish(
         calibration=few,
     )
     helpers = write_processing(folder, {"preprocess": preprocess, "postprocess": postprocess})
+    if raw is None:
+        raw = draft.raw
+    if raw is not None:
+        write_raw(folder, raw)
     settings = read_settings()
     default_dtype = settings.get("default_dtype")
     capture = replace(

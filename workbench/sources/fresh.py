@@ -22,11 +22,12 @@ def prove(
     probes: Sequence[Mapping[str, Array]],
     expected: Sequence[Results],
     num_threads: int,
+    made: dict[str, Array] | None = None,
 ) -> str:
     """ "" where the folder's model gives bit-equal outputs in a fresh process; else why not.
 
     The process sees the folder and installed packages, nothing beside the notebook. With no
-    probes it only imports `processing.py`.
+    probes it only runs `processing.py`; what its preprocess gives is put into `made`.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-verify-") as temporary:
         work = Path(temporary)
@@ -56,6 +57,8 @@ def prove(
         report = json.loads((work / "report.json").read_text(encoding="utf-8"))
         if (folder / "processing.py").is_file() and not report["processing"]:
             return "processing.py defines neither preprocess nor postprocess"
+        if made is not None and (work / "preprocessed.npz").is_file():
+            made.update(load_arrays(work / "preprocessed.npz"))
         for number, wanted in enumerate(expected):
             got: dict[str, Array | None] = {}
             for key, array in load_arrays(work / f"result_{number}.npz").items():

@@ -47,6 +47,7 @@ def load(
     task: Task | None = None,
     preprocess: Callable[..., object] | None = None,
     postprocess: Callable[..., object] | None = None,
+    raw: object = None,
     state: str | Path | None = None,
     batch_axes: Mapping[str, int] | None = None,
 ) -> Model:
@@ -63,7 +64,8 @@ def load(
     `evaluation` and `calibration` are rows in the same form or the path of an .npz, `labels`
     belong to the evaluation rows. `batch_axes` maps inputs to the axis of the batch where it
     is not the shared leading one. `preprocess` makes the inputs, a dict of arrays, from raw
-    data; `postprocess` makes the answer from the dict of outputs.
+    data; `postprocess` makes the answer from the dict of outputs. `raw` is an example of that
+    data (text, numbers, or an array), by which both are checked and timed.
 
     Raises LoadError and its kinds, and InputError.
     """
@@ -79,6 +81,7 @@ def load(
             task=task,
             preprocess=preprocess,
             postprocess=postprocess,
+            raw=raw,
             batch_axes=batch_axes,
         )
     except BaseException:

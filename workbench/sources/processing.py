@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workbench.core.errors import LoadError
+import numpy as np
+
+from workbench.core.errors import InputError, LoadError
 from workbench.sources.cell import NoSourceError, collect_source
 from workbench.sources.local_modules import copy_local, current_path, imported_roots
+from workbench.sources.signature import to_array
 
-PROCESSING = "processing.py"
+PROCESSING, RAW_JSON, RAW_ARRAY = "processing.py", "raw.json", "raw.npy"
 _ROLES = ("preprocess", "postprocess")
 
 
@@ -47,6 +51,24 @@ def write_processing(
     (folder / PROCESSING).write_text(text, encoding="utf-8")
     roots = imported_roots(text) | {name.partition(".")[0] for name in source.modules}
     return copy_local(sorted(roots), current_path(), folder / "helpers")
+
+
+def write_raw(folder: Path, raw: object) -> None:
+    """Keep an example of what `preprocess` takes: raw.npy for an array, else raw.json.
+
+    Raises InputError where it is neither an array nor plain JSON.
+    """
+    if isinstance(raw, np.ndarray) or hasattr(raw, "detach"):
+        np.save(folder / RAW_ARRAY, to_array(raw, "raw")[0], allow_pickle=False)
+        return
+    try:
+        text = json.dumps(raw, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"raw= is a {type(raw).__name__}; wanted text, numbers, lists or dicts of them, or an "
+            "array."
+        ) from error
+    (folder / RAW_JSON).write_text(text, encoding="utf-8")
 
 
 def extract_processing(source: str) -> str | None:

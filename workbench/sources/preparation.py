@@ -18,19 +18,20 @@ import numpy as np
 from workbench.core.errors import LoadError, UnsupportedFormatError
 from workbench.core.model import BatchClaim, PreparedModel, SourceKind, TensorSpec
 from workbench.sources import candidates
-from workbench.sources.axes import guess_axes
+from workbench.sources.axes import free_batch, guess_axes
 from workbench.sources.batch import Findings, dynamic_specs, examine
 from workbench.sources.candidates import FACTORY, WEIGHTS, Chosen, Live, choose, write_source
 from workbench.sources.capture import Capture, load_arrays, read_capture, save_arrays
 from workbench.sources.data import CALIBRATION, EVALUATION
 from workbench.sources.finish import EXAMPLE
+from workbench.sources.fit import fit_inputs
 from workbench.sources.fresh import prove
 from workbench.sources.huggingface import HuggingFaceSummary, read_folder
 from workbench.sources.layers import count_functions, count_layers, count_nodes, module_bytes
 from workbench.sources.local_modules import copy_local, imported_roots, requirements
 from workbench.sources.onnx_files import read_onnx, runtime_errors
 from workbench.sources.opening import extend_path, import_file, open_module
-from workbench.sources.processing import PROCESSING
+from workbench.sources.processing import PROCESSING, RAW_ARRAY, RAW_JSON
 from workbench.sources.ranges import find_ranges
 from workbench.sources.running import Results, Run, bit_equal, onnx_run, torch_run
 from workbench.sources.sentences import write_sentences
@@ -406,7 +407,7 @@ def _write(
     if (folder / CALIBRATION).is_file():
         shutil.copyfile(folder / CALIBRATION, target / CALIBRATION)
     if capture.has_processing:
-        _add_processing(folder, capture, target)
+        _add_processing(folder, capture, target, inputs, claim.axes)
     made_up = tuple(spec.name for spec in inputs) if not (folder / EXAMPLE).is_file() else ()
     return PreparedModel(
         kind=chosen.kind,
@@ -443,13 +444,28 @@ def _with_batch(
     return (*shape[:axis], "batch", *shape[axis + 1 :])
 
 
-def _add_processing(folder: Path, capture: Capture, target: Path) -> None:
-    """Copy `processing.py` with its helpers, and import it where nothing else is."""
+def _add_processing(
+    folder: Path,
+    capture: Capture,
+    target: Path,
+    inputs: tuple[TensorSpec, ...],
+    axes: Mapping[str, int],
+) -> None:
+    """Copy `processing.py` with its helpers, and run it where nothing else is.
+
+    Raises LoadError where it fails there, InputError where it makes no inputs of the model.
+    """
     shutil.copyfile(folder / PROCESSING, target / PROCESSING)
     text = (target / PROCESSING).read_text(encoding="utf-8")
     copy_local(sorted(imported_roots(text)), [str(folder / "helpers")], target)
+    for name in (RAW_JSON, RAW_ARRAY):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, target / name)
     if capture.kind == "sample":
         return
-    problem = prove(target, (), (), 1)
+    made: dict[str, Array] = {}
+    problem = prove(target, (), (), 1, made)
     if problem:
         raise LoadError(f"preprocess and postprocess cannot be exported: {problem}.")
+    if made:
+        fit_inputs(free_batch(inputs, axes), made, what="output of preprocess, input")
