@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,27 +73,50 @@ class Ran:
 
     def error_of(self, sample: Sample) -> float:
         """The largest error over an output's largest value, among all outputs."""
-        return max(
-            float(np.abs(self.outputs[name].astype("float64") - wanted).max())
-            / float(np.abs(wanted).max())
-            for name, wanted in sample.reference.items()
-        )
+        worst = 0.0
+        for name, reference in sample.reference.items():
+            got = self.outputs[name].astype("float64")
+            wanted = reference[: len(got)]
+            worst = max(worst, float(np.abs(got - wanted).max() / np.abs(reference).max()))
+        return worst
 
 
-def run_all(
-    work: Path, sample: Sample, *recipes: Recipe, texts: list[str] | None = None, **settings: Any
-) -> list[Ran]:
-    """Build, load, predict and inspect each recipe. `texts` replaces the rendered files."""
+def torch_context(sample: Sample, recipe: Recipe, **settings: Any) -> Context:
+    """A context on this host, with a C++ compiler where there is one."""
+    context = context_of(sample.model, recipe, **settings)
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    tools = {"c++": compiler} if compiler else {}
+    return replace(context, host=replace(context.host, tools=tools))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A variant to run: its text was rendered beforehand, perhaps from altered functions."""
+
+    sample: Sample
+    context: Context
+    text: str
+
+
+def job(sample: Sample, recipe: Recipe, **settings: Any) -> Job:
+    """The variant of a sample that a recipe describes."""
+    context = torch_context(sample, recipe, **settings)
+    return Job(sample=sample, context=context, text=render(context))
+
+
+def run_all(work: Path, *wanted: Job) -> list[Ran]:
+    """Build, load, predict and inspect each, one after another."""
     work.mkdir(parents=True, exist_ok=True)
-    inputs = work / "inputs.npz"
-    np.savez(inputs, **sample.inputs)
-    contexts = [context_of(sample.model, recipe, **settings) for recipe in recipes]
+    contexts = [one.context for one in wanted]
     jobs = []
-    for number, context in enumerate(contexts):
+    for number, (one, context) in enumerate(zip(wanted, contexts, strict=True)):
+        sample = one.sample
         folder = work / f"run-{number}"
         folder.mkdir()
-        text = render(context) if texts is None else texts[number]
-        (folder / "pipeline.py").write_text(text)
+        (folder / "pipeline.py").write_text(one.text)
+        size = int(context.recipe.get("batch") or 40)
+        inputs = folder / "inputs.npz"
+        np.savez(inputs, **{name: array[:size] for name, array in sample.inputs.items()})
         jobs.append({"folder": str(folder), "source": str(sample.source), "inputs": str(inputs)})
     passive = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(work / "caches")}

@@ -16,7 +16,7 @@ from workbench.levers.step import Context
 from workbench.levers.table import cell, levers, offer, warnings
 
 # Written by the test that runs every available cell on a sample.
-_RAN_ON = Path(__file__).with_name("ran_on.json")
+RAN_ON = Path(__file__).with_name("ran_on.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def _row(
 
 @cache
 def _ran_on() -> dict[str, list[str]]:
-    return dict(json.loads(_RAN_ON.read_text(encoding="utf-8"))) if _RAN_ON.exists() else {}
+    return dict(json.loads(RAN_ON.read_text(encoding="utf-8"))) if RAN_ON.exists() else {}
 
 
 def device_kind(device: Device) -> str:

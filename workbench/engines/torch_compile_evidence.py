@@ -73,6 +73,7 @@ def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
         "graph_breaks": graph_breaks(),
         "fused": kernels["fused"],
         "extern": kernels["extern"],
+        "attention_math": ran_compiled and kernels["attention_math"],
         "matmuls": kernels["matmuls"] if ran_compiled else [],
         "cudagraph_skips": counters["inductor"].get("cudagraph_skips", 0),
         "labels": labels,
@@ -132,7 +133,7 @@ def generated_kernels() -> dict[str, Any]:
     fused: dict[str, int] = {}
     extern: dict[str, int] = {}
     matmuls: dict[str, int] = {}
-    frozen = False
+    frozen = spelled_out = False
 
     def count(where: dict[str, int], kind: str) -> None:
         where[kind] = where.get(kind, 0) + 1
@@ -142,6 +143,8 @@ def generated_kernels() -> dict[str, Any]:
             continue
         text = Path(str(loaded.__file__)).read_text(encoding="utf-8")
         frozen = frozen or "_frozen_param" in text
+        # The softmax that only PyTorch's own decomposition of attention calls.
+        spelled_out = spelled_out or "_safe_softmax" in text
         for block in re.split(r"^(?=\w+ = async_compile\.)", text, flags=re.MULTILINE)[1:]:
             triton = re.match(r"triton_(\w{3})_", block)
             if triton:
@@ -169,6 +172,7 @@ def generated_kernels() -> dict[str, Any]:
         "fused": fused,
         "extern": extern,
         "frozen": frozen,
+        "attention_math": spelled_out,
         "autotuned": templates or counters["inductor"].get("select_algorithm_autotune", 0) > 0,
         "matmuls": [{**own, "dtype": dtype, "num_calls": n} for dtype, n in matmuls.items()],
     }

@@ -158,7 +158,8 @@ def attention_of(report: dict[str, Any]) -> str | None:
         return "efficient"
     if "cudnn_attention" in names or "native_sdpa" in names:
         return "cudnn"
-    return "math" if "scaled_dot_product_attention_math" in names else None
+    spelled_out = report.get("compile", {}).get("attention_math", False)
+    return "math" if spelled_out or "scaled_dot_product_attention_math" in names else None
 
 
 def channels_last(report: dict[str, Any]) -> bool | None:
