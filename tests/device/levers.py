@@ -53,8 +53,6 @@ TOGETHER = (
 QUICK = (
     Recipe(engine="torch"),
     Recipe(engine="torch", precision="bf16"),
-    Recipe(engine="torch", attention="math"),
-    Recipe(engine="torch-compile"),
     Recipe(engine="onnxruntime"),
 )
 # Minutes of autotuning come last: where time runs out, they are what is left out.
@@ -364,25 +362,5 @@ SECTION = Section(
     title="levers",
     share=0.62,
     run=run,
-    columns=(
-        "model",
-        "recipe",
-        "batch",
-        "state",
-        "why",
-        "labels",
-        "unmet",
-        "precision_share",
-        "error_max",
-        "error_rms",
-        "call_ms",
-        "event_ms",
-        "graph_launches",
-        "attention",
-        "allocated_mb",
-        "reserved_mb",
-        "device_mb",
-        "mj_per_item",
-        "seconds",
-    ),
+    columns=("model", "recipe", "batch", "state"),
 )

@@ -151,7 +151,6 @@ def profile(
     Answers numbers of events, the share of the calls' time in which a kernel ran, and what
     profiling costs: the calls' time with it over that without.
     """
-    import torch
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiling
 

@@ -52,8 +52,8 @@ class Stand:
     """One section's run: where it runs, where it writes, and until when.
 
     `folder` is for what is thrown away, `out` for what is kept. `until_s` is a reading of the
-    monotonic clock; what is not begun by then is left out and said to be. `quick` makes everything small: it shows that the code runs, and no figure of
-    it means anything.
+    monotonic clock; what is not begun by then is left out and said to be. `quick` makes
+    everything small: it shows that the code runs, and no figure of it means anything.
     """
 
     host: Host
@@ -271,16 +271,17 @@ def build(
     """Build artifacts side by side: each one's folder, or why there is none."""
     from workbench.engines.engine import engine
 
-    servers = {
-        (subject.name, recipe): Server(stand, with_torch=engine(recipe.engine).builds_with_torch)
-        for subject, recipe in jobs
-    }
+    servers, artifacts = {}, {}
+    for subject, recipe in jobs:
+        key = subject.name, recipe
+        servers[key] = Server(stand, with_torch=engine(recipe.engine).builds_with_torch)
+        # Here and not in the threads: Python 3.11's parser must not run in two at once.
+        artifacts[key] = Artifact(subject.folder, subject.context(stand, recipe))
+        artifacts[key].start()
 
     def one(job: tuple[Subject, Recipe]) -> Path | Failure:
         subject, recipe = job
-        server = servers[subject.name, recipe]
-        artifact = Artifact(subject.folder, subject.context(stand, recipe))
-        artifact.start()
+        server, artifact = servers[subject.name, recipe], artifacts[subject.name, recipe]
         batch = recipe.get("batch")
         order = protocol.Build(
             pipeline=str(artifact.folder / "pipeline.py"),

@@ -27,14 +27,15 @@ from workbench.run.processes import become_subreaper, kill_strays, kill_tree
 
 # A section is asked to come to an end so long before it is ended.
 _NOTICE_S = 12.0
-_LIMIT = "over its limit"
+_WIDTH = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """One part of the suite. `share` is its part of the suite's time.
 
-    `run` measures, and hands every row and check to the notebook as soon as it has it.
+    `run` measures, and hands every row and check to the notebook as soon as it has it. Of a
+    row `columns` are printed below each other.
     """
 
     name: str
@@ -119,7 +120,7 @@ def _run_apart(section: Section, options: Options, limit_s: float, host: Host) -
             code = child.wait(timeout=limit_s)
             status = "done" if code == 0 else f"failed: it ended with {code}"
         except subprocess.TimeoutExpired:
-            status = f"{_LIMIT} of {limit_s:.0f} s, and ended"
+            status = f"over its limit of {limit_s:.0f} s, and ended"
         finally:
             kill_tree(child.pid)
             child.wait()
@@ -200,26 +201,25 @@ def run_section(section: Section, lines: Path, options: Options) -> int:
 
 
 def print_section(section: Section, result: dict[str, Any]) -> None:
-    """The section's table, its notes and its checks."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """The section's rows, its notes and its checks, as lines that a log keeps whole.
 
-    console = Console(width=170)
+    The first columns stand below each other; of the others a row shows what it has.
+    """
     on = f"{result['name']}, driver {result['driver'] or '–'}, torch {result['torch'] or '–'}"
-    title = f"{section.name}. {section.title}: {result['status']} in {result['seconds']} s on {on}"
-    table = Table(title=Text(title), title_justify="left")
-    for column in section.columns:
-        table.add_column(Text(column), overflow="fold")
-    for row in result["rows"]:
-        table.add_row(*(Text(_cell(row.get(column))) for column in section.columns))
-    console.print(table)
+    print(f"\n{section.name}. {section.title}: {result['status']} in {result['seconds']} s on {on}")
+    rows = result["rows"]
+    keys = section.columns
+    widths = {key: max((len(_cell(row.get(key))) for row in rows), default=0) for key in keys}
+    for row in rows:
+        head = "  ".join(_cell(row.get(key)).ljust(widths[key]) for key in keys)
+        rest = [f"{k} {_cell(v)}" for k, v in row.items() if k not in keys and _cell(v) != "–"]
+        print(f"  {head}  {'; '.join(rest)}"[:_WIDTH])
     for note in result["notes"]:
-        console.print(Text(f"  {note}"))
+        print(f"  {note}")
     words = {True: "holds", False: "DOES NOT HOLD", None: "not tried"}
     for check in result["checks"]:
         detail = f": {check['detail']}" if check["detail"] else ""
-        console.print(Text(f"  {words[check['holds']]:>13}  {check['name']}{detail}"))
+        print(f"  {words[check['holds']]:>13}  {check['name']}{detail}"[:_WIDTH])
     sys.stdout.flush()
 
 
