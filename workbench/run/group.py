@@ -132,7 +132,6 @@ class Group:
         self._records.update(number, state="checking", first_ratio=ratio)
         limit = row.options.early_stop_ratio
         if limit is not None and ratio < 1 / limit:
-            self._bring_up.check(live, baseline.number)
             self._finish(live, "stopped-early")
             return
         quick = self._bring_up.quick_check_s(live, baseline.number) <= QUICK_CHECK_S
@@ -410,8 +409,10 @@ class Group:
 
     def _finish(self, live: Live, state: State) -> None:
         """Close its books; the worker is retired."""
-        self._bring_up.stage = "measure"
         with self._awake(live):
+            if self._records.variant(live.number).quality is None:
+                self._bring_up.check(live, 1)
+            self._bring_up.stage = "measure"
             close_books(self._crew, self._records, live, live.number)
         self._drop(live)
         self._end_row(live.number, state, None)
