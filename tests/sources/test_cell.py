@@ -55,6 +55,16 @@ def test_a_class_brings_what_it_uses_from_other_cells(notebook):
     assert "torch.nn" in source.modules
 
 
+def test_a_global_of_the_same_name_as_a_local_stays_out(notebook):
+    """Notebooks are full of a global `x`; a method's own `x` is another one."""
+    notebook.run("import torch\nx = torch.ones(3)\nk = object()\n")
+    notebook.run(
+        "class A:\n    k = 3\n    j = k\n    def f(self, x):\n        return [x for k in x]\n"
+    )
+    source = collect_source([notebook["A"]])
+    assert source.names == ("A",)
+
+
 def test_the_cell_that_made_a_redefined_class_is_the_one_that_counts(notebook):
     notebook.run("class A:\n    def one(self):\n        return 1\n")
     first = notebook["A"]

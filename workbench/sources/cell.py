@@ -6,9 +6,11 @@ through their methods, and everything else through the names that their source u
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import dis
 import inspect
 import linecache
 import sys
@@ -136,14 +138,14 @@ def _add_class(name: str, cls: type, found: _Collector) -> None:
         if not inside:
             raise NoSourceError(f"{name}.{function.__name__} was replaced after the class was made")
     found.files[code.co_filename] = None
-    _add_block(name, node, lines, functions[0].__globals__, tree, found)
+    _add_block(name, node, lines, functions[0].__globals__, _is_future(code), found)
 
 
 def _add_bare_class(name: str, cls: type, found: _Collector) -> None:
     """A class without methods: looked for by name and members, in every cell there was."""
     members = {key for key in vars(cls) if not key.startswith("__")}
     members |= set(vars(cls).get("__annotations__", {}))
-    matches: dict[str, tuple[ast.ClassDef, list[str], ast.Module]] = {}
+    matches: dict[str, tuple[ast.ClassDef, list[str]]] = {}
     cells = [file for file in linecache.cache if "ipython" in file or "ipykernel" in file]
     for file in dict.fromkeys([*found.files, *cells]):
         try:
@@ -155,15 +157,20 @@ def _add_bare_class(name: str, cls: type, found: _Collector) -> None:
                 written = _members(node)
                 if written <= members:
                     text = "".join(lines[_first_line(node) - 1 : node.end_lineno])
-                    matches[text] = (node, lines, tree)
+                    matches[text] = (node, lines)
     if len(matches) != 1:
         why = "is not to be had" if not matches else "could be any of several cells'"
         raise NoSourceError(f"the source of the class {name}, which has no methods, {why}")
-    node, lines, tree = next(iter(matches.values()))
+    node, lines = next(iter(matches.values()))
     module = sys.modules.get(cls.__module__)
     spaces = [*found.namespaces, *([vars(module)] if module else [])]
     namespace = next((space for space in spaces if space.get(name) is cls), {})
-    _add_block(name, node, lines, namespace, tree, found)
+    _add_block(name, node, lines, namespace, found.needs_future, found)
+
+
+def _is_future(code: types.CodeType) -> bool:
+    """Whether code was compiled with `from __future__ import annotations`."""
+    return bool(code.co_flags & __future__.annotations.compiler_flag)
 
 
 def _members(node: ast.ClassDef) -> set[str]:
@@ -188,12 +195,12 @@ def _add_function(name: str, function: types.FunctionType, found: _Collector) ->
             continue
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
             found.files[code.co_filename] = None
-            _add_block(name, node, lines, function.__globals__, tree, found)
+            _add_block(name, node, lines, function.__globals__, _is_future(code), found)
             return
         if function.__name__ != "<lambda>" or not isinstance(node, ast.Assign):
             continue
         if [getattr(target, "id", None) for target in node.targets] == [name]:
-            _add_block(name, node, lines, function.__globals__, tree, found)
+            _add_block(name, node, lines, function.__globals__, _is_future(code), found)
             return
     raise NoSourceError(f"the source of the function {name} is not to be had")
 
@@ -213,17 +220,16 @@ def _add_block(
     node: ast.stmt,
     lines: list[str],
     namespace: dict[str, object],
-    tree: ast.Module,
+    future: bool,
     found: _Collector,
 ) -> None:
     if name in found.pending:
         return
     found.pending.add(name)
     found.namespaces.append(namespace)
-    found.needs_future = found.needs_future or any(
-        isinstance(item, ast.ImportFrom) and item.module == "__future__" for item in tree.body
-    )
-    for used in sorted(_used_names(node) - {name}):
+    # In a notebook the import counts for every later cell, so code objects are asked.
+    found.needs_future = found.needs_future or future
+    for used in sorted(_used_names(node, future=future) - {name}):
         if used in namespace:
             value = namespace[used]
             if isinstance(value, types.ModuleType):
@@ -274,12 +280,31 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def _used_names(node: ast.stmt) -> set[str]:
-    return {
-        item.id
-        for item in ast.walk(node)
-        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load)
-    }
+def _used_names(node: ast.stmt, *, future: bool) -> set[str]:
+    """The globals that a definition reads, by Python's own scoping.
+
+    A cell's global `x` is none of the business of a method that has an `x` of its own.
+    """
+    flags = __future__.annotations.compiler_flag if future else 0
+    code = compile(
+        ast.Module(body=[node], type_ignores=[]), "<cell>", "exec", flags, dont_inherit=True
+    )
+    names: set[str] = set()
+    pending = [code]
+    while pending:
+        current = pending.pop()
+        pending.extend(c for c in current.co_consts if isinstance(c, types.CodeType))
+        loaded, stored = set(), set()
+        for instruction in dis.get_instructions(current):
+            if instruction.opname in ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+                loaded.add(instruction.argval)
+            elif instruction.opname == "LOAD_GLOBAL":
+                names.add(instruction.argval)
+            elif instruction.opname == "STORE_NAME":
+                stored.add(instruction.argval)
+        names |= loaded - stored
+    # Every module has its own of these.
+    return {name for name in names if not (name.startswith("__") and name.endswith("__"))}
 
 
 def _submodules_used(node: ast.stmt, name: str, module: types.ModuleType) -> list[str]:
