@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.core.errors import InputError, LoadError
+from workbench.core.errors import InputError, LoadError, UntrustedFileError
 from workbench.sources import load, prepare
 from workbench.sources.capture import load_arrays
 
@@ -251,6 +251,33 @@ def test_a_callable_from_a_cell_makes_the_module(notebook, prepared):
     _, found, source = prepared(notebook["make"], torch.randn(3, 4))
     assert found.origin == "the cell's source"
     assert "WIDTH = 4" in (source / "factory.py").read_text()
+
+
+def test_a_callable_with_a_name_is_a_factory(prepared):
+    _, found, source = prepared(nn.Identity, "x: f32[batch, 4]")
+    assert found.origin == "importable factory"
+    assert "import Identity" in (source / "factory.py").read_text()
+
+
+def test_a_helper_package_without_init_travels(tmp_path, monkeypatch, prepared):
+    package = tmp_path / "beside" / "sources_models" / "deep"
+    package.mkdir(parents=True)
+    (package / "net.py").write_text("import torch\ndef make():\n    return torch.nn.ReLU()\n")
+    (package.parent / "other.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "beside"))
+    _, found, source = prepared("sources_models.deep.net:make", "x: f32[batch, 4]")
+    assert found.not_exportable is None
+    assert (source / "sources_models" / "deep" / "net.py").is_file()
+
+
+def test_an_untrusted_program_is_not_opened_by_a_worker_either(tmp_path):
+    """P49: the capture remembers; nothing is opened with less safety later."""
+    program = torch.export.export(nn.ReLU(), (torch.randn(3, 4),))
+    model = load(program)
+    path = Path(model.folder) / "capture.json"
+    path.write_text(path.read_text().replace('"trusted": true', '"trusted": false'))
+    with pytest.raises(UntrustedFileError, match="trusted=True"):
+        prepare(Path(model.folder), tmp_path / "source")
 
 
 def test_an_exported_program_is_taken_as_it_is(prepared, tmp_path):

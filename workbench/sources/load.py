@@ -20,6 +20,7 @@ from workbench.sources.files import (
     load_torchscript,
 )
 from workbench.sources.finish import Draft, finish
+from workbench.sources.literals import importable
 from workbench.sources.local_modules import copy_local, current_path, find_local
 from workbench.sources.modules import (
     PAYLOAD,
@@ -208,6 +209,10 @@ def _draft_callable(
     name: str | None,
     state: str | Path | None,
 ) -> Draft:
+    place = importable(factory)
+    named = _FACTORY.match(":".join(place)) if place is not None else None
+    if named is not None:
+        return _draft_factory(named, inputs, folder, name=name, state=state)
     label = getattr(factory, "__name__", type(factory).__name__)
     _need_inputs(inputs, label)
     captured = capture_object(factory, folder)

@@ -29,20 +29,18 @@ def find_local(root: str, path: Iterable[str]) -> Path | None:
     """The file or package folder of a top-level module if it is local, else None."""
     if root in sys.builtin_module_names or root in sys.stdlib_module_names:
         return None
+    namespace: Path | None = None
     for entry in path:
         folder = Path(entry)
-        if not folder.is_dir():
-            continue
-        package = folder / root
-        module = folder / f"{root}.py"
+        package, module = folder / root, folder / f"{root}.py"
         if (package / "__init__.py").is_file():
-            found = package
-        elif module.is_file():
-            found = module
-        else:
-            continue
-        return found if _is_local(found) else None
-    return None
+            return package if _is_local(package) else None
+        if module.is_file():
+            return module if _is_local(module) else None
+        # A folder without __init__.py counts only where nothing better is on the path.
+        if namespace is None and package.is_dir() and any(package.glob("*.py")):
+            namespace = package
+    return namespace if namespace is not None and _is_local(namespace) else None
 
 
 def copy_local(roots: Iterable[str], path: list[str], target: Path) -> tuple[str, ...]:

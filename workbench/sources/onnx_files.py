@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import (
     LoadError,
-    MissingDataError,
     UnsupportedFormatError,
-    UntrustedFileError,
 )
 from workbench.core.model import TensorSpec
+from workbench.sources.external_data import check_external
 from workbench.sources.protobuf import onnx_versions
 
 # ONNX Runtime promises nothing below; its quantizers and per-channel scales start later.
@@ -80,7 +77,7 @@ def read_onnx(path: Path, *, trusted: bool = False) -> OnnxSummary:
         num_parameters += math.prod(tensor.dims)
         num_bytes += size
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            external.add(_check_external(path, tensor, size, trusted=trusted))
+            external.add(check_external(path, tensor, size, trusted=trusted))
         elif tensor.HasField("raw_data") and len(tensor.raw_data) != size:
             raise UnsupportedFormatError(
                 f"{path.name!r}: the tensor {tensor.name!r} declares {size} bytes and holds "
@@ -246,77 +243,6 @@ def _declared_bytes(tensor: Any) -> int:
     bits = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
     packed = bits.get(onnx.TensorProto.DataType.Name(tensor.data_type))
     return (count * packed + 7) // 8 if packed else int(count * width)
-
-
-def _check_external(path: Path, tensor: Any, size: int, *, trusted: bool) -> str:
-    """The location of a tensor's external data, relative to the model, once it is safe."""
-    entry: dict[str, str] = {item.key: item.value for item in tensor.external_data}
-    location = entry.get("location", "")
-    check_location(path.parent, location, trusted=trusted, owner=f"the tensor {tensor.name!r}")
-    file = path.parent / location
-    if not file.is_file():
-        raise MissingDataError(
-            f"{path.name!r} keeps the tensor {tensor.name!r} in {location!r}, which is not in "
-            f"{str(path.parent)!r}. Copy that file beside the model."
-        )
-    try:
-        offset = int(entry.get("offset") or 0)
-        length = int(entry.get("length") or size)
-    except ValueError as error:
-        raise UnsupportedFormatError(
-            f"{path.name!r}: the offset or length of the tensor {tensor.name!r} is no number."
-        ) from error
-    if offset < 0 or length != size:
-        raise UnsupportedFormatError(
-            f"{path.name!r}: the tensor {tensor.name!r} declares {size} bytes, its external data "
-            f"{length} at {offset}."
-        )
-    if offset + length > file.stat().st_size:
-        raise MissingDataError(
-            f"{location!r} is cut short: the tensor {tensor.name!r} ends at byte "
-            f"{offset + length} of {file.stat().st_size}. Copy the file again."
-        )
-    return location
-
-
-def check_location(folder: Path, location: str, *, trusted: bool, owner: str) -> None:
-    """Refuse a file name that leads out of `folder`, before anything is read.
-
-    Raises UntrustedFileError on absolute paths, "..", drives, and (unless `trusted`) on
-    symbolic and hard links, which can stand for a file anywhere.
-    """
-    posix, windows = PurePosixPath(location), PureWindowsPath(location)
-    parts = {*posix.parts, *windows.parts}
-    refused = (
-        not location
-        or "\0" in location
-        or posix.is_absolute()
-        or windows.is_absolute()
-        or bool(windows.drive or windows.root)
-        or ".." in parts
-    )
-    if refused:
-        raise UntrustedFileError(
-            f"{owner} is kept in {location!r}, which leads out of the model's folder. External "
-            "data must lie beside the model: save it again with a plain file name."
-        )
-    if trusted:
-        return
-    current = folder
-    for part in posix.parts:
-        current = current / part
-        try:
-            status = os.lstat(current)
-        except FileNotFoundError:
-            return
-        link = stat.S_ISLNK(status.st_mode)
-        hard = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-        if link or hard:
-            raise UntrustedFileError(
-                f"{owner} is kept in {location!r}, which is a {'symbolic' if link else 'hard'} "
-                "link and may stand for a file outside the model's folder. Copy the file itself "
-                "there (cp -L), or load it with trusted=True."
-            )
 
 
 def _spec(value: Any, high: int | None) -> TensorSpec:
