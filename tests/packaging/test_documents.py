@@ -41,5 +41,7 @@ def test_make_targets_exist(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_modules_that_are_run_exist(document: str) -> None:
-    named = set(re.findall(r"python3? -m ((?:benchmarks|workbench)[\w.]*)", text_of(document)))
+    named = set(
+        re.findall(r"python3? -m ((?:benchmarks|workbench|tests)[\w.]*)", text_of(document))
+    )
     assert {name for name in named if find_spec(name) is None} == set()
