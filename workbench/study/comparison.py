@@ -112,7 +112,7 @@ class Row:
         return self.decision is not None and self.decision.ratio is not None and not wrong
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison:
     """A baseline and the other rows of a study, ordered by `goal`.
 
@@ -150,10 +150,11 @@ class Comparison:
 
         return comparison_table(self)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        # What a plain prompt shows of a result is its repr: the table, as in a notebook.
         from workbench.study.terminal import as_text
 
-        return as_text(self)
+        return as_text(self).rstrip("\n")
 
     def _repr_html_(self) -> str:
         from workbench.study.notebook import comparison_html

@@ -76,9 +76,11 @@ def _cell_html(made: Cell, key: Key) -> Markup:
     detail = (
         join(element("br"), element("span", made.detail, style=_QUIET)) if made.detail else None
     )
+    # A number must not lose its unit to the next line; sentences may break.
+    whole = "white-space:nowrap" if COLUMNS[key].is_numeric else None
     return element(
         "td",
-        element("span", made.marked, style=_COLOURS[made.tone]),
+        element("span", made.marked, style=_COLOURS[made.tone] or whole),
         detail,
         style=f"text-align:{_side(key)};vertical-align:top",
     )

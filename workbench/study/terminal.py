@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from typing import TYPE_CHECKING
 
 from workbench.study import metrics
@@ -104,10 +105,11 @@ def _sentences(comparison: Comparison) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def as_text(comparison: Comparison, *, width: int = 120) -> str:
-    """The table as plain text."""
+def as_text(comparison: Comparison, *, width: int | None = None) -> str:
+    """The table as plain text, as wide as the terminal unless told."""
     from rich.console import Console
 
+    width = width or shutil.get_terminal_size((120, 40)).columns
     stream = io.StringIO()
     console = Console(file=stream, width=width, color_system=None)
     console.print(comparison_table(comparison, width=width))
