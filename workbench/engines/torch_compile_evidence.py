@@ -64,8 +64,6 @@ def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
             )
         else:
             notes.append(f"eager fallback for the shapes {shapes}: nothing was compiled")
-    failed = sorted({str(m.fail_reason).partition("\n")[0] for m in metrics if m.fail_reason})
-    notes += [f"not compiled: {reason}" for reason in failed]
     return {
         "ran_compiled": ran_compiled,
         "num_compiles": len(compiles),
@@ -83,20 +81,31 @@ def compile_report(ran_compiled: bool, placed: Any) -> dict[str, Any]:
 
 @portable
 def graph_breaks() -> list[dict[str, Any]]:
-    """Every place where a graph ended before the model did, with the reason's first lines."""
-    from torch._dynamo.utils import graph_break_reasons
+    """Every place where a graph ended before the model did, with the reason's first lines.
 
-    found = []
-    for broken in graph_break_reasons:
-        frame = broken.user_stack[-1] if broken.user_stack else None
-        reason = str(broken.reason).split("\n  Hint")[0].split("\n\n")[0]
-        entry = {
-            "file": frame.filename if frame else "",
-            "line": frame.lineno if frame else 0,
-            "reason": " ".join(reason.split()),
-        }
+    Where that is inside a loop, torch.compile leaves the whole function to eager PyTorch.
+    """
+    from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
+
+    found: list[dict[str, Any]] = []
+
+    def add(file: str | None, line: int | None, reason: str, more: str = "") -> None:
+        first = reason.split("\n  Hint")[0].split("\n\n")[0]
+        entry = {"file": file or "", "line": line or 0, "reason": " ".join(first.split()) + more}
         if entry not in found:
             found.append(entry)
+
+    for broken in graph_break_reasons:
+        frame = broken.user_stack[-1] if broken.user_stack else None
+        add(frame and frame.filename, frame and frame.lineno, str(broken.reason))
+    for failed in get_compilation_metrics():
+        if failed.fail_reason and "recompile_limit" not in failed.fail_reason:
+            add(
+                failed.fail_user_frame_filename,
+                failed.fail_user_frame_lineno,
+                failed.fail_reason,
+                f"; {failed.co_name}() runs eagerly",
+            )
     return found
 
 

@@ -25,8 +25,10 @@ def open_module(folder: str, device: str = "cpu") -> torch.nn.Module:
         load_weights(module, folder)
         return module.to(device)
     if kind == "torchscript":
-        module = torch.jit.load(f"{folder}/module.pt", map_location=device)
-        return module.eval().requires_grad_(False)
+        module = torch.jit.load(f"{folder}/module.pt", map_location=device).eval()
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+        return module
     program = torch.export.load(f"{folder}/program.pt2")
     if device != "cpu":
         # Devices are written into an exported graph wherever it makes a tensor.
