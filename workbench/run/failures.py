@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from pathlib import Path
 
 from workbench.core.errors import RunError
@@ -132,3 +133,24 @@ def log_tail(log: Path) -> str:
             return stream.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def stopped(stage: Stage) -> Failure:
+    """What a row keeps that the user stopped."""
+    return Failure(
+        kind="stopped",
+        stage=stage,
+        message=f"stopped in {stage}",
+        remedy="Resume it to go on; what was measured is kept.",
+    )
+
+
+def internal(error: Exception, stage: Stage) -> Failure:
+    """A fault of ours, which costs one row."""
+    return Failure(
+        kind="exception",
+        stage=stage,
+        message=f"the workbench itself failed: {type(error).__name__}: {error}",
+        remedy="This is a fault of the workbench: report it with the row's detail.",
+        detail="".join(traceback.format_exception(error)),
+    )

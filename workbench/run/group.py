@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from workbench.core.decision import Decision
 from workbench.core.device import Device, Host
@@ -14,29 +14,19 @@ from workbench.core.failure import Failure, Stage
 from workbench.core.measurement import Visit
 from workbench.core.model import PreparedModel
 from workbench.core.variant import Progress, RunOptions, State, Variant
-from workbench.devices.limits import free_memory_bytes
-from workbench.devices.nvidia import is_exclusive
-from workbench.engines.engine import engine
 from workbench.levers.step import Context
 from workbench.measure.verdict import decide
 from workbench.run.bringup import QUICK_CHECK_S, BringUp, RowFailed, first_ratio
 from workbench.run.closing import close_books
 from workbench.run.crew import Crew
-from workbench.run.failures import RowStopped, failure_of
+from workbench.run.failures import RowStopped, failure_of, internal, stopped
 from workbench.run.live import Live
 from workbench.run.records import Records
+from workbench.run.servers import Servers
 from workbench.run.visits import MIN_GAP_S, SideLost, make_alternating_visit, make_visit
 
 CONTROL = 0
 _MAX_GROUP = 10
-# Visits before the sides change their processes: the first look at the verdict needs six,
-# later ones come closer together.
-_FIRST_VISITS = 6
-_LATER_VISITS = 4
-_CHEAP_START_S = 10.0
-# A server is expected to need its weights a few times over, and an engine's own memory.
-_SERVER_BYTES = 400_000_000
-_WEIGHTS_FACTOR = 3
 
 
 class Group:
@@ -63,7 +53,7 @@ class Group:
         self._live: dict[int, Live] = {}
         self._baseline: Live | None = None
         self._started_s: dict[int, float] = {}
-        self._alternating = False
+        self._servers = Servers(records, crew, self._bring_up, device)
         self.current: int | None = None
 
     @property
@@ -104,7 +94,7 @@ class Group:
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours costs one row, not the study
             traceback.print_exc()
-            self.end(number, "failed", _internal(error, self._bring_up.stage))
+            self.end(number, "failed", internal(error, self._bring_up.stage))
         finally:
             self.current = None
             if self._bring_up.worker is not None:
@@ -121,9 +111,9 @@ class Group:
             self._need_baseline(prepared)
             return
         baseline = self._need_baseline(prepared)
-        if self._must_alternate(baseline):
-            self._alternating = True
-            self._put_to_sleep(baseline)
+        if self._servers.must_alternate(baseline):
+            self._servers.alternating = True
+            self._servers.put_to_sleep(baseline)
         live = self._bring_up.serve(row, self._context(row, prepared), self._reporter(number))
         self._live[number] = live
         live.first_visit = len(live.visits)
@@ -138,10 +128,10 @@ class Group:
         if quick:
             self._bring_up.check(live, baseline.number)
         self._records.update(number, state="measuring")
-        if self._alternating:
+        if self._servers.alternating:
             if not quick:
                 self._bring_up.check(live, baseline.number)
-            self._put_to_sleep(live)
+            self._servers.put_to_sleep(live)
             return
         self._visit(live)
         if not quick and number in self._live:
@@ -208,8 +198,8 @@ class Group:
         live.options = options
         live.first_visit = len(live.visits)
         self._live[row.number] = live
-        if self._alternating:
-            self._put_to_sleep(live)
+        if self._servers.alternating:
+            self._servers.put_to_sleep(live)
         self._records.update(row.number, state="measuring", failure=None)
 
     def _context(self, row: Variant, prepared: PreparedModel) -> Context:
@@ -222,15 +212,10 @@ class Group:
         )
 
     def has_room(self) -> bool:
-        """Whether one more server may live beside those that do."""
+        """Whether one more row may be started beside those that live."""
         if self._baseline is None or not self._live:
             return True
-        if len(self._live) >= _MAX_GROUP:
-            return False
-        if self._alternating:
-            return False
-        free = free_memory_bytes()
-        return free is None or free > 2 * self._server_bytes()
+        return len(self._live) < _MAX_GROUP and self._servers.has_room()
 
     # Measuring --------------------------------------------------------------------------
 
@@ -241,7 +226,7 @@ class Group:
         if not rows:
             self._end_group(control)
             return
-        self._change_processes(rows)
+        self._servers.change_processes(rows, self._baseline, self._live.get(CONTROL))
         due = list(rows)
         longest = max(len(live.visits) - live.first_visit for live in rows)
         if control is not None and len(control.visits) - control.first_visit < longest:
@@ -293,9 +278,11 @@ class Group:
             baseline = self._need_baseline(prepared)
             number = len(live.visits) + 1
             try:
-                if self._alternating:
-                    return make_alternating_visit(self._crew, baseline, live, number, self._awake)
-                with self._awake(baseline), self._awake(live):
+                if self._servers.alternating:
+                    return make_alternating_visit(
+                        self._crew, baseline, live, number, self._servers.awake
+                    )
+                with self._servers.awake(baseline), self._servers.awake(live):
                     return make_visit(self._crew, baseline, live, number)
             except SideLost as error:
                 if error.side is not baseline:
@@ -325,38 +312,13 @@ class Group:
                     self.guarded(1, lambda _: self._visit(control))
                 return
             if self._records.variant(1).evidence is None:
-                with contextlib.suppress(RunError), self._awake(control):
+                with contextlib.suppress(RunError), self._servers.awake(control):
                     close_books(self._crew, self._records, control, 1)
             self._drop(control)
             self._records.update(CONTROL, state="done", finished_s=time.time())
-        self._alternating = False
+        self._servers.alternating = False
         if not self._records.variant(1).is_final:
             self._end_row(1, "done", None)
-
-    def _change_processes(self, rows: list[Live]) -> None:
-        """Let every side go on in a fresh process once all have used theirs enough.
-
-        A process keeps its luck for as long as it lives (`workbench.measure.offsets`): only
-        other processes tell it from an effect. A server whose start costs more than the
-        measuring so far is kept.
-        """
-        if self._alternating:
-            return
-        enough = all(
-            live.num_visits_in_process
-            >= (_FIRST_VISITS if len(live.visits) == live.num_visits_in_process else _LATER_VISITS)
-            for live in rows
-        )
-        if not enough:
-            return
-        control = self._live.get(CONTROL)
-        for live in (*rows, self._baseline, control):
-            if live is None or live.start_s > max(_CHEAP_START_S, live.measured_s):
-                continue
-            self._put_to_sleep(live)
-        for live in rows:
-            # One that was kept is not asked about again before as many visits.
-            live.num_visits_in_process = 0
 
     def _pause_before(self, live: Live) -> bool:
         """Whether the row's next visit was not due yet; waits then."""
@@ -365,51 +327,11 @@ class Group:
             self._crew.pause(wait_s)
         return wait_s > 0
 
-    # Taking turns where two servers do not fit --------------------------------------------
-
-    @contextlib.contextmanager
-    def _awake(self, live: Live) -> Iterator[None]:
-        """Hold a row's server alive; where servers take turns it sleeps afterwards."""
-        if live.worker is None:
-            row = self._records.variant(live.number)
-            stage = self._bring_up.stage
-            if engine(row.recipe.engine).serves_with_torch:
-                self._crew.refill()
-            fresh = self._bring_up.serve(row, live.context, _silent)
-            live.worker, live.process = fresh.worker, fresh.process
-            live.num_visits_in_process = 0
-            self._records.update(live.number, state=row.state, stage=row.stage)
-            self._bring_up.stage = stage
-        try:
-            yield
-        finally:
-            if self._alternating:
-                self._put_to_sleep(live)
-
-    def _put_to_sleep(self, live: Live) -> None:
-        if live.worker is not None:
-            self._crew.dismiss(live.worker)
-            live.worker = None
-
-    def _must_alternate(self, baseline: Live) -> bool:
-        """Whether one more server would not fit beside the baseline's."""
-        if self._alternating or is_exclusive(self._device):
-            return True
-        free = free_memory_bytes()
-        if baseline.worker is None or free is None:
-            return False
-        return free < self._server_bytes()
-
-    def _server_bytes(self) -> int:
-        prepared = self._records.prepared()
-        weights = (prepared.num_bytes if prepared else None) or 0
-        return _SERVER_BYTES + _WEIGHTS_FACTOR * weights
-
     # Ending a row -----------------------------------------------------------------------
 
     def _finish(self, live: Live, state: State) -> None:
         """Close its books; the worker is retired."""
-        with self._awake(live):
+        with self._servers.awake(live):
             if self._records.variant(live.number).quality is None:
                 self._bring_up.check(live, 1)
             self._bring_up.stage = "measure"
@@ -443,11 +365,11 @@ class Group:
 
     def _drop(self, live: Live) -> None:
         self._live.pop(live.number, None)
-        self._put_to_sleep(live)
+        self._servers.put_to_sleep(live)
 
     def drop_baseline(self) -> None:
         if self._baseline is not None:
-            self._put_to_sleep(self._baseline)
+            self._servers.put_to_sleep(self._baseline)
             self._baseline = None
 
     def _reporter(self, number: int) -> Callable[[State, str], None]:
@@ -481,24 +403,5 @@ class Group:
         self._send(progress)
 
 
-def stopped(stage: Stage) -> Failure:
-    return Failure(
-        kind="stopped",
-        stage=stage,
-        message=f"stopped in {stage}",
-        remedy="Resume it to go on; what was measured is kept.",
-    )
-
-
 def _silent(*_: object) -> None:
     """Report to nobody."""
-
-
-def _internal(error: Exception, stage: Stage) -> Failure:
-    return Failure(
-        kind="exception",
-        stage=stage,
-        message=f"the workbench itself failed: {type(error).__name__}: {error}",
-        remedy="This is a fault of the workbench: report it with the row's detail.",
-        detail="".join(traceback.format_exception(error)),
-    )

@@ -23,8 +23,8 @@ from workbench.engines.engine import engine
 from workbench.levers.table import resolve
 from workbench.run import protocol
 from workbench.run.crew import Crew
-from workbench.run.failures import RowStopped
-from workbench.run.group import Group, stopped
+from workbench.run.failures import RowStopped, stopped
+from workbench.run.group import Group
 from workbench.run.hub import Hub
 from workbench.run.lock import DeviceLock
 from workbench.run.records import Records
