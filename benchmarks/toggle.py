@@ -41,7 +41,7 @@ REPEATS, REPEATS_QUICK = 9, 3
 MIN_REPEATS = 3
 MODEL = "digits-cnn"
 DECIDED_MODELS = (MODEL, "minilm")
-DECIDED_BUDGET_S = 40.0
+DECIDED_BUDGET_S, DECIDED_BUDGET_QUICK_S = 40.0, 8.0
 
 _FRESH = """
 import importlib.util
@@ -189,10 +189,11 @@ def measure(options: Options) -> list[Sample]:
                         samples.append(Fresh(seconds=fresh_python()))
                         samples.append(_toggle(study, client, kind))
                         say(f"{samples[-2]}\n{samples[-1]}")
+        budget_s = DECIDED_BUDGET_QUICK_S if options.quick else DECIDED_BUDGET_S
         for model in DECIDED_MODELS:
             if is_sample(model) and not (options.quick and model != MODEL):
                 with study_of(f"sample:{model}", Path(name) / model) as study:
-                    samples += _decide_all(study, model)
+                    samples += _decide_all(study, model, budget_s)
     return samples
 
 
@@ -229,7 +230,7 @@ def _toggle(study: wb.Study, client: Client, kind: Kind) -> Toggle:
     )
 
 
-def _decide_all(study: wb.Study, model: str) -> list[Decided]:
+def _decide_all(study: wb.Study, model: str, budget_s: float) -> list[Decided]:
     load_all()
     study.run(progress=False)
     found = []
@@ -237,12 +238,14 @@ def _decide_all(study: wb.Study, model: str) -> list[Decided]:
         for name in engines():
             recipe = RECIPES["flag"] if name == "torch" else Recipe(engine=name)
             wait_until_quiet(client)
-            found.append(_decide(study, client, model, recipe))
+            found.append(_decide(study, client, model, recipe, budget_s))
             say(str(found[-1]))
     return found
 
 
-def _decide(study: wb.Study, client: Client, model: str, recipe: Recipe) -> Decided:
+def _decide(
+    study: wb.Study, client: Client, model: str, recipe: Recipe, budget_s: float
+) -> Decided:
     last: list[tuple[float, Progress]] = []
 
     def note(progress: Progress) -> None:
@@ -251,7 +254,7 @@ def _decide(study: wb.Study, client: Client, model: str, recipe: Recipe) -> Deci
             last.append((time.perf_counter(), progress))
 
     start_s = time.perf_counter()
-    numbers = study.run(recipe, budget_s=DECIDED_BUDGET_S, wait=False)
+    numbers = study.run(recipe, budget_s=budget_s, wait=False)
     client.wait(numbers, on_progress=note)
     row = next(row for row in study.variants() if row.number == numbers[-1])
     progress = last[0][1] if last else None
