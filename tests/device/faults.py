@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,17 @@ import psutil
 
 from tests.device.levers import short, unavailable
 from tests.device.peaks import peak_flops
-from tests.device.stand import ROOT, Server, Stand, Subject, build, cnn, encoder, probe
+from tests.device.stand import (
+    ROOT,
+    Server,
+    Stand,
+    Subject,
+    build,
+    cnn,
+    encoder,
+    in_threads,
+    probe,
+)
 from tests.device.suite import Notebook, Section
 from workbench.core.errors import RunError
 from workbench.core.failure import Failure
@@ -84,27 +95,56 @@ def load(out_dir):
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """A model and its artifacts, by recipe: a folder each, or why there is none."""
+
+    subject: Subject
+    batch: int
+    built: dict[Recipe, Path | Failure | str]
+
+    def folder(self, recipe: Recipe) -> Path | str:
+        """Where a recipe's artifact is, or a sentence that says why there is none."""
+        found = self.built[recipe]
+        return found.message if isinstance(found, Failure) else found
+
+
 def run(stand: Stand, notebook: Notebook) -> None:
-    """What is quick first; each part that fails leaves a line and the others go on."""
-    parts: tuple[Callable[[Stand, Notebook, Subject], None], ...] = (
+    """Each part that fails leaves a line, and the others go on."""
+    parts: tuple[Callable[[Stand, Notebook, Ground], None], ...] = (
         matmul,
         memory_kinds,
         out_of_memory,
         kill,
         stop,
-        profiles,
         held_answers,
+        profiles,
     )
-    subject = encoder(stand) if stand.quick else cnn(stand)
+    ground = prepare(stand)
     for part in parts:
+        name = part.__name__.replace("_", " ")
         if stand.left_s < 5:
-            notebook.check(f"{part.__name__.replace('_', ' ')}: in time", None, "not reached")
+            notebook.check(f"{name}: in time", None, "not reached")
             continue
         try:
-            part(stand, notebook, subject)
+            part(stand, notebook, ground)
         except (RunError, RuntimeError) as error:
-            text = f"{type(error).__name__}: {error}"
-            notebook.check(f"{part.__name__.replace('_', ' ')}: it ran", False, text[-400:])
+            notebook.check(f"{name}: it ran", False, f"{type(error).__name__}: {error}"[-400:])
+
+
+def prepare(stand: Stand) -> Ground:
+    """Everything that is served below, built side by side."""
+    subject = encoder(stand) if stand.quick else cnn(stand)
+    batch = 2 if stand.quick else 8
+    recipes = dict.fromkeys((*PROFILED.values(), *GRAPHS))
+    reasons = {recipe: unavailable(stand, subject, recipe) for recipe in recipes}
+    jobs = [(subject, recipe) for recipe, reason in reasons.items() if reason is None]
+    sized = [(subject, recipe.replace(batch=batch)) for _, recipe in jobs]
+    done = build(stand, sized, limit_s=max(30.0, stand.left_s / 2))
+    built: dict[Recipe, Path | Failure | str] = {r: why for r, why in reasons.items() if why}
+    for _, recipe in jobs:
+        built[recipe] = done[recipe.replace(batch=batch)]
+    return Ground(subject=subject, batch=batch, built=built)
 
 
 def used_bytes(stand: Stand) -> int | None:
@@ -120,7 +160,7 @@ def used_bytes(stand: Stand) -> int | None:
     return total
 
 
-def matmul(stand: Stand, notebook: Notebook, _: Subject) -> None:
+def matmul(stand: Stand, notebook: Notebook, _: Ground) -> None:
     """P23: a matmul of 8192³ takes at least what its arithmetic takes at the card's peak."""
     found = probe(stand, "matmul", limit_s=60)
     peak = peak_flops(stand.device) if stand.on_gpu else None
@@ -143,7 +183,7 @@ def matmul(stand: Stand, notebook: Notebook, _: Subject) -> None:
         )
 
 
-def memory_kinds(stand: Stand, notebook: Notebook, _: Subject) -> None:
+def memory_kinds(stand: Stand, notebook: Notebook, _: Ground) -> None:
     """P34: 1 GB freed, 100 MB kept: three figures, none of which is another."""
     found = probe(stand, "memory_kinds", limit_s=60)
     for name in (
@@ -177,7 +217,7 @@ def judge_memory(found: dict[str, Any]) -> dict[str, bool | None]:
     }
 
 
-def out_of_memory(stand: Stand, notebook: Notebook, subject: Subject) -> None:
+def out_of_memory(stand: Stand, notebook: Notebook, ground: Ground) -> None:
     """A worker that runs out says so, lives on, and leaves nothing when it ends."""
     before = used_bytes(stand)
     folder = stand.folder / "greedy"
@@ -188,7 +228,7 @@ def out_of_memory(stand: Stand, notebook: Notebook, subject: Subject) -> None:
     server = Server(stand, with_torch=True)
     kind, message, lives = "none", "", False
     try:
-        server.load(stand, subject, Recipe(engine="torch"), folder, limit_s=90)
+        server.load(stand, ground.subject, Recipe(engine="torch"), folder, limit_s=90)
     except RunError as error:
         failure = server.failure(error, "load")
         kind, message = failure.kind, failure.message
@@ -200,7 +240,7 @@ def out_of_memory(stand: Stand, notebook: Notebook, subject: Subject) -> None:
     back(stand, notebook, "out of memory", before)
 
 
-def kill(stand: Stand, notebook: Notebook, _: Subject) -> None:
+def kill(stand: Stand, notebook: Notebook, _: Ground) -> None:
     """kill -9 of a process that holds memory of the device gives all of it back."""
     before = used_bytes(stand)
     held = HELD_BYTES if stand.on_gpu else HELD_BYTES_CPU
@@ -223,15 +263,15 @@ def kill(stand: Stand, notebook: Notebook, _: Subject) -> None:
     back(stand, notebook, "kill -9", before)
 
 
-def stop(stand: Stand, notebook: Notebook, subject: Subject) -> None:
+def stop(stand: Stand, notebook: Notebook, ground: Ground) -> None:
     """Stopping a row ends its worker in the middle of a round, as the scheduler does it."""
     recipe = Recipe(engine="torch")
-    folder = build(stand, [(subject, recipe)], limit_s=90)[subject.name, recipe]
-    if isinstance(folder, Failure):
-        raise RuntimeError(folder.message)
+    folder = ground.folder(recipe)
+    if isinstance(folder, str):
+        raise RuntimeError(folder)
     before = used_bytes(stand)
     server = Server(stand, with_torch=True)
-    loaded = server.load(stand, subject, recipe, folder, limit_s=90)
+    loaded = server.load(stand, ground.subject, recipe, folder, limit_s=90)
     # A round of a minute, of which nobody waits for the end.
     protocol.send(server.connection, protocol.Calls(num_calls=int(60 / loaded.call_s) + 1))
     time.sleep(0.3)
@@ -269,31 +309,21 @@ def back(stand: Stand, notebook: Notebook, what: str, before: int | None) -> Non
     )
 
 
-def profiles(stand: Stand, notebook: Notebook, subject: Subject) -> None:
+def profiles(stand: Stand, notebook: Notebook, ground: Ground) -> None:
     """The same calls under torch.profiler, eager, as a graph and compiled; traces are kept."""
-    batch = 2 if stand.quick else 8
-    rows = write_rows(stand, subject, batch)
-    available = {}
+    rows = write_rows(stand, ground.subject, ground.batch)
     for name, recipe in PROFILED.items():
-        reason = unavailable(stand, subject, recipe)
-        if reason is not None:
-            notebook.row(what=f"profile, {name}", state="unavailable", said=reason)
+        folder = ground.folder(recipe)
+        if isinstance(folder, str):
+            notebook.row(what=f"profile, {name}", state="not run", said=folder)
             continue
-        available[name] = recipe.replace(batch=batch)
-    built = build(stand, [(subject, recipe) for recipe in available.values()], limit_s=90)
-    for name, recipe in available.items():
-        folder = built[subject.name, recipe]
-        if isinstance(folder, Failure):
-            notebook.row(what=f"profile, {name}", state=folder.kind, said=folder.message)
-            continue
-        trace = stand.out / f"trace-{name}.json.gz"
         found = probe(
             stand,
             "profile",
             folder=str(folder),
             rows=str(rows),
-            batch=batch,
-            trace=str(trace),
+            batch=ground.batch,
+            trace=str((stand.out / f"trace-{name}.json.gz").resolve()),
             num_calls=NUM_PROFILED,
         )
         notebook.row(
@@ -302,6 +332,7 @@ def profiles(stand: Stand, notebook: Notebook, subject: Subject) -> None:
             ms=found["call_s"] * 1e3,
             events=found["num_events"],
             kernels_a_call=found["num_kernels_a_call"],
+            copies_a_call=found["num_copies_a_call"],
             graph_launches=found["num_graph_launches"],
             kernel_share=found["kernel_share"],
             slowdown=found["slowdown"],
@@ -320,23 +351,30 @@ def profiles(stand: Stand, notebook: Notebook, subject: Subject) -> None:
             )
 
 
-def held_answers(stand: Stand, notebook: Notebook, subject: Subject) -> None:
+def held_answers(stand: Stand, notebook: Notebook, ground: Ground) -> None:
     """Two calls on different inputs in a row: the first answer must survive the second call."""
-    batch = 2 if stand.quick else 8
-    rows = write_rows(stand, subject, 2 * batch)
-    tried = [(r, unavailable(stand, subject, r)) for r in (Recipe(engine="torch"), *GRAPHS)]
-    jobs = [(subject, recipe.replace(batch=batch)) for recipe, reason in tried if reason is None]
-    for recipe, reason in tried:
-        if reason is not None:
-            notebook.row(what=f"two answers, {short(recipe)}", state="unavailable", said=reason)
-    for (_, recipe), folder in zip(jobs, build(stand, jobs, limit_s=90).values(), strict=True):
-        if isinstance(folder, Failure):
-            notebook.row(what=f"two answers, {short(recipe)}", state=folder.kind)
-            continue
-        found = probe(
-            stand, "two_inputs", folder=str(folder), rows=str(rows), batch=batch, limit_s=120
+    rows = write_rows(stand, ground.subject, 2 * ground.batch)
+
+    def ask(recipe: Recipe) -> dict[str, Any] | str:
+        folder = ground.folder(recipe)
+        if isinstance(folder, str):
+            return folder
+        return probe(
+            stand,
+            "two_inputs",
+            folder=str(folder),
+            rows=str(rows),
+            batch=ground.batch,
+            limit_s=120,
         )
-        notebook.row(what=f"two answers, {short(recipe)}", state="ran", **found)
+
+    recipes = [Recipe(engine="torch"), *GRAPHS]
+    for recipe, found in zip(recipes, in_threads(ask, recipes), strict=True):
+        what = f"two answers, {short(recipe)}"
+        if isinstance(found, str):
+            notebook.row(what=what, state="not run", said=found)
+            continue
+        notebook.row(what=what, state="ran", **found)
         notebook.check(
             f"{short(recipe)}: an answer survives the next call",
             found["held_error"] < 1e-3 < found["inputs_differ_by"],
@@ -347,16 +385,15 @@ def held_answers(stand: Stand, notebook: Notebook, subject: Subject) -> None:
 
 def write_rows(stand: Stand, subject: Subject, num_rows: int) -> Path:
     """Evaluation rows for a probe."""
-    path = stand.folder / f"rows-{subject.name}-{num_rows}.npz"
-    if not path.exists():
-        np.savez(path, **subject.rows(num_rows))
+    path = stand.folder / f"rows-{num_rows}.npz"
+    np.savez(path, **subject.rows(num_rows))
     return path
 
 
 SECTION = Section(
     name="C",
     title="profiles and faults",
-    share=0.18,
+    share=0.25,
     run=run,
     columns=("what", "state"),
 )

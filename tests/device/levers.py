@@ -6,7 +6,12 @@ Values come from the product's own table, so that a new lever is tried without a
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +25,10 @@ from tests.device.stand import (
     Spares,
     Stand,
     Subject,
-    build,
     cnn,
     encoder,
     num_builders,
+    start_build,
 )
 from tests.device.suite import Notebook, Section
 from workbench.core.errors import RecipeError, RunError
@@ -65,9 +70,9 @@ _ROW_S = 8.0
 class Measured:
     """One variant as it ran. Seconds and bytes; None where there is no such reading.
 
-    `device_used_bytes` is by how much the card's memory in use grew while it was loaded;
-    errors are of all outputs against float64, over the reference's largest value and over its
-    root mean square.
+    `device_used_bytes` is by how much the card's memory in use grew while it was loaded, where
+    nothing else was loaded beside; errors are of all outputs against float64, over the
+    reference's largest value and over its root mean square.
     """
 
     recipe: Recipe
@@ -86,10 +91,9 @@ class Measured:
 
 
 def recipes(stand: Stand, subject: Subject) -> list[tuple[Recipe, str | None]]:
-    """Each recipe to try, and why it cannot be had here; what is quick to build comes first."""
+    """Each recipe to try, and why it cannot be had here."""
     if stand.quick:
-        found = list(QUICK)
-        found += [Recipe(engine="torch", fusion="cuda-graphs")]
+        found = [*QUICK, Recipe(engine="torch", fusion="cuda-graphs")]
     else:
         context = subject.context(stand, Recipe(engine="torch"))
         found = []
@@ -102,15 +106,21 @@ def recipes(stand: Stand, subject: Subject) -> list[tuple[Recipe, str | None]]:
             levers |= BESIDE.get(f"{row.lever}={row.value}", {})
             found.append(Recipe(engine=row.engine, **levers))
         found += TOGETHER
-    why = [(recipe, unavailable(stand, subject, recipe)) for recipe in dict.fromkeys(found)]
-    return sorted(why, key=lambda pair: slowness(pair[0]))
+    return [(recipe, unavailable(stand, subject, recipe)) for recipe in dict.fromkeys(found)]
 
 
-def slowness(recipe: Recipe) -> int:
-    """How long a build takes, roughly: 0 copies weights, 1 compiles, 2 autotunes."""
+def urgency(recipe: Recipe) -> int:
+    """In which order recipes are tried, so that what time does not allow matters least.
+
+    0: every value once, on the engine that is quick to build; 1: what only torch.compile has;
+    2: values on torch.compile that were seen on eager torch; 3: minutes of autotuning.
+    """
     if recipe.get("fusion") in _SLOW or recipe.get("provider") == "tensorrt":
-        return 2
-    return 1 if engine(recipe.engine).compiles else 0
+        return 3
+    if not engine(recipe.engine).compiles:
+        return 0
+    own = recipe.get("fusion") or recipe.get("quantization") == "fp8" or not recipe.levers
+    return 1 if own else 2
 
 
 def unavailable(stand: Stand, subject: Subject, recipe: Recipe) -> str | None:
@@ -122,35 +132,140 @@ def unavailable(stand: Stand, subject: Subject, recipe: Recipe) -> str | None:
     return None
 
 
+Job = tuple[Subject, Recipe]
+
+
 def run(stand: Stand, notebook: Notebook) -> None:
-    """Build what is quick on both models and measure it; then what compiles; then the rest."""
-    subjects = [cnn(stand), encoder(stand)]
+    """Build some variants while others are measured, the most telling first."""
+    subjects = [encoder(stand)] if stand.quick else [cnn(stand), encoder(stand)]
     truth = {s.name: reference(s, num_rows(stand)) for s in subjects}
     batches = (2,) if stand.quick else BATCHES
-    plans: dict[int, list[tuple[Subject, Recipe]]] = {0: [], 1: [], 2: []}
+    jobs: list[Job] = []
     for subject in subjects:
         for recipe, reason in recipes(stand, subject):
             if reason is not None:
                 blank(notebook, subject, recipe, "unavailable", reason)
                 continue
-            level = slowness(recipe)
-            plans[level] += [(subject, recipe.replace(batch=size)) for size in batches]
-    spares = Spares(stand, 1 if stand.quick else 2)
-    for plan in plans.values():
-        size = num_builders(stand)
-        # Large batches of both models first: they are what a GPU is for.
-        plan.sort(key=lambda job: -int(job[1].get("batch") or 0))
-        for start in range(0, len(plan), size):
-            some = plan[start : start + size]
-            if stand.left_s < _ROW_S:
-                for subject, recipe in some:
-                    blank(notebook, subject, recipe, "not reached", "the section's time was over")
-                continue
-            built = build(stand, some, limit_s=min(_BUILD_LIMIT_S, max(20.0, stand.left_s)))
-            for subject, recipe in some:
-                folder = built[subject.name, recipe]
-                spares.refill()
-                one(stand, notebook, subject, recipe, folder, truth[subject.name], spares)
+            jobs += [(subject, recipe.replace(batch=size)) for size in batches]
+    # Large batches first: they are what a GPU is for.
+    jobs.sort(key=lambda job: (urgency(job[1]), -int(job[1].get("batch") or 0)))
+    Lanes(stand, notebook, truth).run(jobs)
+
+
+class Lanes:
+    """Builds in some threads and measurements in two, of which one has the device at a time.
+
+    Times are of one row alone on the GPU as far as its rounds go; what another row does beside
+    (start, compile, be profiled) may still cost it some. A is where times are trusted.
+    """
+
+    def __init__(self, stand: Stand, notebook: Notebook, truth: dict[str, Arrays]) -> None:
+        self._stand = stand
+        self._notebook = notebook
+        self._truth = truth
+        self._spares = Spares(stand, 1 if stand.quick else 3)
+        self._turn = Turn()
+
+    def run(self, jobs: list[Job]) -> None:
+        """Every job that there is time for; a row for each."""
+        num_lanes = 1 if self._stand.quick else 2
+        size = num_builders(self._stand)
+        waiting = deque(jobs)
+        built: deque[tuple[Job, Path | Failure]] = deque()
+        building: dict[Future[Path | Failure], Job] = {}
+        measuring: dict[Future[None], Job] = {}
+        with ThreadPoolExecutor(size + num_lanes) as pool:
+            while waiting or building or built or measuring:
+                in_time = self._stand.left_s > _ROW_S
+                while waiting and in_time and len(building) < size and len(built) < size:
+                    job = waiting.popleft()
+                    building[pool.submit(start_build(self._stand, *job, _BUILD_LIMIT_S))] = job
+                while built and len(measuring) < num_lanes:
+                    job, folder = built.popleft()
+                    measuring[pool.submit(self._one(job, folder))] = job
+                self._spares.refill()
+                if not building and not measuring:
+                    break
+                # Nobody waits for a build that could not be measured any more.
+                if not in_time and not measuring and not built:
+                    break
+                done, _ = wait([*building, *measuring], 0.5, FIRST_COMPLETED)
+                for future in done:
+                    if future in measuring:
+                        del measuring[future]
+                        future.result()
+                    else:
+                        job = building.pop(future)
+                        built.append((job, future.result()))
+            for job in (*waiting, *building.values()):
+                blank(self._notebook, *job, "not reached", "the section's time was over")
+            self._stand.close()
+
+    def _one(self, job: Job, folder: Path | Failure) -> Callable[[], None]:
+        """One row, whatever comes of it. The worker is taken here, in the main thread."""
+        subject, recipe = job
+        if isinstance(folder, Failure):
+            failed = folder
+            return lambda: blank(
+                self._notebook, subject, recipe, f"failed: {failed.kind}", failed.message
+            )
+        if self._stand.left_s < _ROW_S / 2:
+            return lambda: blank(
+                self._notebook, subject, recipe, "not reached", "the section's time was over"
+            )
+        server = self._spares.take(with_torch=engine(recipe.engine).serves_with_torch)
+
+        def measured() -> None:
+            started_s = time.monotonic()
+            try:
+                found = measure(
+                    self._stand,
+                    subject,
+                    recipe,
+                    folder,
+                    self._truth[subject.name],
+                    server,
+                    self._turn,
+                )
+            except RunError as error:
+                failure = server.failure(error, "load")
+                kind = f"failed: {failure.kind}"
+                blank(self._notebook, subject, recipe, kind, failure.message)
+                return
+            finally:
+                server.close()
+            show(self._stand, self._notebook, subject, found, time.monotonic() - started_s)
+
+        return measured
+
+
+class Turn:
+    """One row has the device at a time, and knows whether another was loaded beside it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = threading.Lock()
+        self._num_outside = 0
+        self._num_begun = 0
+
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[], bool]]:
+        """Hold the device; the function says whether nothing else was loaded meanwhile."""
+        with self._lock:
+            begun, clean = self._num_begun, self._num_outside == 0
+            yield lambda: clean and self._num_begun == begun
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Load something that compiles, which would keep the device from others for long."""
+        with self._count:
+            self._num_outside += 1
+            self._num_begun += 1
+        try:
+            yield
+        finally:
+            with self._count:
+                self._num_outside -= 1
 
 
 def num_rows(stand: Stand) -> int:
@@ -158,32 +273,11 @@ def num_rows(stand: Stand) -> int:
     return 8 if stand.quick else NUM_ROWS
 
 
-def one(
-    stand: Stand,
-    notebook: Notebook,
-    subject: Subject,
-    recipe: Recipe,
-    folder: Path | Failure,
-    truth: Arrays,
-    spares: Spares,
+def show(
+    stand: Stand, notebook: Notebook, subject: Subject, found: Measured, seconds: float
 ) -> None:
-    """One row of the table, whatever comes of it."""
-    started_s = time.monotonic()
-    if isinstance(folder, Failure):
-        blank(notebook, subject, recipe, f"failed: {folder.kind}", folder.message)
-        return
-    if stand.left_s < _ROW_S / 2:
-        blank(notebook, subject, recipe, "not reached", "the section's time was over")
-        return
-    server = spares.take(with_torch=engine(recipe.engine).serves_with_torch)
-    try:
-        found = measure(stand, subject, recipe, folder, truth, server)
-    except RunError as error:
-        failure = server.failure(error, "load")
-        blank(notebook, subject, recipe, f"failed: {failure.kind}", failure.message)
-        return
-    finally:
-        server.close()
+    """The row of a variant that ran, and what must hold of it."""
+    recipe = found.recipe
     evidence, memory = found.evidence, found.memory
     notebook.row(
         model=subject.name,
@@ -216,7 +310,7 @@ def one(
         host_mb=mega(memory.host_peak_bytes),
         mj_per_item=found.energy.joules_per_1000_items,
         energy=found.energy.source,
-        seconds=round(time.monotonic() - started_s, 1),
+        seconds=round(seconds, 1),
     )
     notebook.check(
         f"{subject.name}, {recipe.spec}: it ran on {stand.device.id}, or says that it did not",
@@ -239,25 +333,37 @@ def measure(
     folder: Path,
     truth: Arrays,
     server: Server,
+    turn: Turn | None = None,
 ) -> Measured:
     """Serve an artifact in a worker and read everything of it. Raises RunError."""
-    on_gpu = stand.on_gpu
-    before = gpu_counters(stand.device.id).memory_used_bytes if on_gpu else None
-    loaded = server.load(stand, subject, recipe, folder, limit_s=120)
-    after = gpu_counters(stand.device.id).memory_used_bytes if on_gpu else None
-    length_s = 0.02 if stand.quick else 0.1
-    order = protocol.Calls(num_calls=calls_for(loaded.call_s, length_s))
-    rounds = [
-        server.ask(order, protocol.RoundDone, stage="measure", limit_s=60)
-        for _ in range(2 if stand.quick else 4)
-    ][1:]
+    turn = turn or Turn()
+    compiles = engine(recipe.engine).compiles
+    if compiles:
+        with turn.outside():
+            loaded = server.load(stand, subject, recipe, folder, limit_s=150)
+    used: int | None = None
+    with turn.alone() as is_clean:
+        if not compiles:
+            before = used_bytes(stand)
+            loaded = server.load(stand, subject, recipe, folder, limit_s=90)
+            after = used_bytes(stand)
+            if before is not None and after is not None and is_clean():
+                used = after - before
+        length_s = 0.02 if stand.quick else 0.1
+        order = protocol.Calls(num_calls=calls_for(loaded.call_s, length_s))
+        rounds = [
+            server.ask(order, protocol.RoundDone, stage="measure", limit_s=60)
+            for _ in range(2 if stand.quick else 4)
+        ][1:]
+        extras = server.ask(
+            protocol.MeasureExtras(
+                energy_window_s=0.1 if stand.quick else 0.4, device=stand.device.id
+            ),
+            protocol.Extras,
+            stage="measure",
+            limit_s=60,
+        )
     best = min(rounds, key=lambda done: done.wall_s)
-    extras = server.ask(
-        protocol.MeasureExtras(energy_window_s=0.1 if stand.quick else 0.5, device=stand.device.id),
-        protocol.Extras,
-        stage="measure",
-        limit_s=60,
-    )
     out = folder / "outputs.npz"
     server.ask(
         protocol.Evaluate(out=str(out), max_rows=num_rows(stand), max_s=20.0),
@@ -281,9 +387,14 @@ def measure(
         sm_clock_mhz=best.sm_clock_mhz,
         memory=msgspec.json.decode(extras.memory, type=MemoryReading),
         energy=msgspec.json.decode(extras.energy, type=EnergyReading),
-        device_used_bytes=None if before is None or after is None else after - before,
+        device_used_bytes=used,
         loaded=loaded,
     )
+
+
+def used_bytes(stand: Stand) -> int | None:
+    """Memory of the card in use, by everybody; None on a CPU and where the driver is silent."""
+    return gpu_counters(stand.device.id).memory_used_bytes if stand.on_gpu else None
 
 
 def reference(subject: Subject, num: int) -> Arrays:
@@ -360,7 +471,7 @@ def mega(num_bytes: int | None) -> float | None:
 SECTION = Section(
     name="B",
     title="levers",
-    share=0.62,
+    share=0.5,
     run=run,
     columns=("model", "recipe", "batch", "state"),
 )

@@ -57,7 +57,7 @@ def run(stand: Stand, notebook: Notebook) -> None:
     """Every part, the quick ones first."""
     subject = cnn(stand)
     recipe = Recipe(engine="torch", batch=2 if stand.quick else 8)
-    artifact = build(stand, [(subject, recipe)], limit_s=120)[subject.name, recipe]
+    artifact = build(stand, [(subject, recipe)], limit_s=120)[recipe]
     if isinstance(artifact, Failure):
         raise RuntimeError(artifact.message)
     plain = (artifact / "pipeline.py").read_text(encoding="utf-8")
@@ -308,7 +308,7 @@ def log_ratio(visit: Visit) -> float:
 SECTION = Section(
     name="A",
     title="rounds",
-    share=0.2,
+    share=0.25,
     run=run,
     columns=("what", "round_ms"),
 )

@@ -266,31 +266,30 @@ class Server:
         self.close()
 
 
-def build(
-    stand: Stand, jobs: list[tuple[Subject, Recipe]], *, limit_s: float
-) -> dict[tuple[str, Recipe], Path | Failure]:
-    """Build artifacts side by side: each one's folder, or why there is none."""
+def start_build(
+    stand: Stand, subject: Subject, recipe: Recipe, limit_s: float
+) -> Callable[[], Path | Failure]:
+    """Start a builder, and return the function that waits for it: a folder, or why none.
+
+    The function may run in any thread. Rendering is done here: Python 3.11's parser must not
+    run in two threads at once.
+    """
     from workbench.engines.engine import engine
 
-    servers, artifacts = {}, {}
-    for subject, recipe in jobs:
-        key = subject.name, recipe
-        servers[key] = Server(stand, with_torch=engine(recipe.engine).builds_with_torch)
-        # Here and not in the threads: Python 3.11's parser must not run in two at once.
-        artifacts[key] = Artifact(subject.folder, subject.context(stand, recipe))
-        artifacts[key].start()
+    chosen = engine(recipe.engine)
+    server = Server(stand, with_torch=chosen.builds_with_torch)
+    artifact = Artifact(subject.folder, subject.context(stand, recipe))
+    artifact.start()
+    batch = recipe.get("batch")
+    order = protocol.Build(
+        pipeline=str(artifact.folder / "pipeline.py"),
+        source_dir=str(subject.source),
+        out_dir=str(artifact.folder),
+        compile_once=chosen.compiles,
+        batch_size=int(batch) if batch else subject.prepared.batch.example_size,
+    )
 
-    def one(job: tuple[Subject, Recipe]) -> Path | Failure:
-        subject, recipe = job
-        server, artifact = servers[subject.name, recipe], artifacts[subject.name, recipe]
-        batch = recipe.get("batch")
-        order = protocol.Build(
-            pipeline=str(artifact.folder / "pipeline.py"),
-            source_dir=str(subject.source),
-            out_dir=str(artifact.folder),
-            compile_once=engine(recipe.engine).compiles,
-            batch_size=int(batch) if batch else subject.prepared.batch.example_size,
-        )
+    def finish() -> Path | Failure:
         try:
             server.ask(order, protocol.Done, stage="build", limit_s=limit_s)
         except RunError as error:
@@ -299,10 +298,16 @@ def build(
             server.close()
         return artifact.folder
 
-    done = in_threads(one, jobs)
-    return {
-        (subject.name, recipe): result for (subject, recipe), result in zip(jobs, done, strict=True)
-    }
+    return finish
+
+
+def build(
+    stand: Stand, jobs: list[tuple[Subject, Recipe]], *, limit_s: float
+) -> dict[Recipe, Path | Failure]:
+    """Build artifacts of different recipes side by side: each one's folder, or why none."""
+    finishing = [start_build(stand, subject, recipe, limit_s) for subject, recipe in jobs]
+    done = in_threads(lambda finish: finish(), finishing)
+    return {recipe: result for (_, recipe), result in zip(jobs, done, strict=True)}
 
 
 def num_builders(stand: Stand) -> int:

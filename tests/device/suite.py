@@ -14,6 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ class Notebook:
 
     path: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def row(self, **values: Any) -> None:
         """One line of the section's table."""
@@ -65,6 +67,10 @@ class Notebook:
         self._write({"kind": "note", "text": text})
 
     def _write(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            self._append(line)
+
+    def _append(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line, allow_nan=False, default=str) + "\n")
