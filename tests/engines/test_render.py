@@ -25,7 +25,12 @@ IMAGES = (TensorSpec(name="x", dtype="float32", shape=("batch", 1, 8, 8)),)
 MODEL = prepared("factory", IMAGES, has_calibration=True)
 EQUIPPED = replace(
     host(),
-    packages={**host().packages, "triton": "3.6.0", "onnxruntime-gpu": "1.32.0"},
+    packages={
+        **host().packages,
+        "torch": "2.13.0+cu130",
+        "triton": "3.6.0",
+        "onnxruntime-gpu": "1.32.0",
+    },
     providers=(*host().providers, "CUDAExecutionProvider"),
     tools={"c++": "/usr/bin/g++"},
 )

@@ -35,6 +35,10 @@ def inspect_module(
     pipeline.synchronize()
     events = profile_call(lambda: pipeline.call(placed), device)
     operators = operators_of(events)
+    plain = getattr(pipeline.call, "plain", None)
+    if plain is not None:
+        # A replayed graph calls no operators; what it recorded is this call.
+        operators = operators_of(profile_call(lambda: plain(placed), device))
     kernels = kernels_of(events)
     if not any(o["arithmetic"] for o in operators):
         # A CUDA graph launches its kernels without the operators that recorded them.
@@ -93,6 +97,8 @@ def profile_call(call: Callable[[], Any], device: str) -> list[dict[str, Any]]:
     open_by_thread: dict[Any, list[int]] = {}
     for event in raw:
         on_host = str(event.device_type()) == "DeviceType.CPU"
+        if not on_host and event.is_user_annotation():
+            continue  # a span of the host drawn over the kernels it launched
         parents: list[int] = []
         if on_host:
             stack = open_by_thread.setdefault(event.start_thread_id(), [])

@@ -75,25 +75,29 @@ def device_of(report: dict[str, Any]) -> str:
 def precision_shares(report: dict[str, Any]) -> tuple[dict[str, float], str]:
     """Share of each format in the arithmetic, by time where it was recorded, and of what."""
     arithmetic = [o for o in report["operators"] if o["arithmetic"]]
-    if not arithmetic:
-        return {}, "operators"
     timed = all(o["time_ns"] for o in arithmetic)
     sums: dict[str, float] = {}
     for use in arithmetic:
-        dtype = format_of(use["dtype"], report)
+        dtype = format_of(use["name"], use["dtype"], report)
         sums[dtype] = sums.get(dtype, 0) + (use["time_ns"] if timed else use["num_calls"])
     total = sum(sums.values())
+    if not total:
+        return {}, "operators"
     return {dtype: value / total for dtype, value in sums.items()}, (
         "time" if timed else "operators"
     )
 
 
-def format_of(dtype: str, report: dict[str, Any]) -> str:
-    """The format that an operator computes in: fp32 is tf32 where every flag says so."""
-    precision = set(report["flags"]["fp32_precision"].values())
-    if dtype == "fp32" and report["device"] != "cpu" and precision == {"tf32"}:
-        return "tf32"
-    return dtype
+def format_of(name: str, dtype: str, report: dict[str, Any]) -> str:
+    """The format that an operator computes in: a GPU's fp32 is tf32 where its flag says so."""
+    if dtype != "fp32" or report["device"] == "cpu":
+        return dtype
+    leaf = "cuda.matmul"
+    if "conv" in name or "fprop" in name or "scudnn" in name:
+        leaf = "cudnn.conv"
+    elif "rnn" in name or "lstm" in name or "gru" in name:
+        leaf = "cudnn.rnn"
+    return "tf32" if report["flags"]["fp32_precision"].get(leaf) == "tf32" else dtype
 
 
 def labels_of(
@@ -111,7 +115,7 @@ def labels_of(
         labels.append(main if cast_weights or not weights["dtypes"] else f"{main}-autocast")
     elif main == "tf32":
         labels.append("tf32")
-    elif main == "fp32" and set(report["flags"]["fp32_precision"].values()) == {"ieee"}:
+    elif main == "fp32" and is_strict(report, shares):
         labels.append("fp32")
     if weights["num_layers_quantized"]:
         labels.append(quantization_label(weights, shares))
@@ -133,6 +137,13 @@ def labels_of(
     if report["threads"]["wait"] == "active":
         labels.append("active threads")
     return tuple(labels)
+
+
+def is_strict(report: dict[str, Any], shares: dict[str, float]) -> bool:
+    """Whether no fp32 arithmetic is rounded: on a GPU nothing ran as tf32, on a CPU none may."""
+    if report["device"] == "cpu":
+        return set(report["flags"]["fp32_precision"].values()) == {"ieee"}
+    return not shares.get("tf32")
 
 
 def quantization_label(weights: dict[str, Any], shares: dict[str, float]) -> str:
@@ -231,7 +242,11 @@ def expected_label(name: str, text: str) -> set[str] | None:
 
 def notes_of(report: dict[str, Any], context: Context) -> tuple[str, ...]:
     """What a reader of the row should know."""
-    notes = list(report.get("compile", {}).get("notes", ()))
+    compiled = report.get("compile", {})
+    notes = list(compiled.get("notes", ()))
+    skips = compiled.get("cudagraph_skips", 0)
+    if skips and report["device"] != "cpu":
+        notes.append(f"CUDA graphs were skipped {skips} times: the log says why")
     weights = report["weights"]
     quantized, layers = weights["num_layers_quantized"], weights["num_layers"]
     if context.recipe.get(Quantization.name) and quantized < layers:

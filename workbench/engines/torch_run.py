@@ -118,6 +118,7 @@ def use_device(device: str) -> None:
     """Make a GPU the one that streams and graphs are made on."""
     import torch
 
+    torch.cuda.init()
     torch.cuda.set_device(device)
 
 

@@ -200,4 +200,6 @@ def with_cuda_graphs(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
             graph.replay()
             return tree_map_only(torch.Tensor, torch.clone, outputs)
 
+    # For inspection: a replay shows kernels, this shows the operators behind them.
+    vars(graph_call)["plain"] = call
     return graph_call

@@ -159,4 +159,7 @@ def with_autocast(call: Callable[[Any], Any], device_type: str, dtype: str) -> C
         with torch.autocast(device_type, dtype=wanted):
             return call(placed)
 
+    plain: Any = getattr(call, "plain", None)
+    if plain is not None:
+        vars(autocast_call)["plain"] = with_autocast(plain, device_type, dtype)
     return autocast_call
