@@ -67,7 +67,8 @@ class Model:
 
     `folder` holds what travels to a worker: `capture.json` and the payload it names,
     `example.npz`, and where the model brings them `evaluation.npz`, `calibration.npz` (both
-    with the inputs' names as keys) and `labels.npy`. `call` is the template of the
+    with the inputs' names as keys), `labels.npy`, and `processing.py` with `raw.json` or
+    `raw.npy`, an example of what its `preprocess` takes. `call` is the template of the
     arguments (see `workbench.sources.signature`). `settings` are the global flags of the
     notebook that loaded it (threads, tf32, default dtype).
     """

@@ -90,7 +90,7 @@ def describe(path: str | Path) -> dict[str, Json]:
     elif form == "huggingface":
         found["entries"] = {p.name: p.stat().st_size for p in file.iterdir() if p.is_file()}
     elif form == "pickle":
-        _add_globals(found, file.read_bytes()[:_MAX_PICKLE_BYTES])
+        _add_globals(found, _head(file))
     else:
         _describe_zip(file, found)
     return found
@@ -167,7 +167,7 @@ def check_state_pickle(path: Path) -> None:
     form = sniff(path)
     assert form in ("pickle", "torch-pickle"), form
     if form == "pickle":
-        names = pickle_globals(path.read_bytes()[:_MAX_PICKLE_BYTES])
+        names = pickle_globals(_head(path))
     else:
         with zipfile.ZipFile(path) as archive:
             names = pickle_globals(_read_entry(archive, "data.pkl", _MAX_PICKLE_BYTES))
@@ -230,6 +230,11 @@ def read_exported_graph(path: Path) -> dict[str, Any]:
     if not isinstance(graph, dict) or "graph_module" not in graph:
         raise UnsupportedFormatError(f"{path.name!r} holds no exported graph.")
     return graph
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_PICKLE_BYTES)
 
 
 def _read_entry(archive: zipfile.ZipFile, inner: str, limit: int) -> bytes:
