@@ -15,6 +15,7 @@ from workbench.measure.rounds import (
     calls_for,
     run_round,
     time_copies,
+    time_processing,
     warm_up,
 )
 
@@ -271,3 +272,27 @@ def test_copies_are_timed_apart_from_the_call() -> None:
     copies = time_copies(FakePipeline(clock, lambda _: 100 * MS), [{"x": 1}], clock=clock)
     assert copies.copy_in_s == pytest.approx(0.003)
     assert copies.copy_out_s == pytest.approx(0.004)
+
+
+def test_processing_is_timed_apart() -> None:
+    """Preprocess and postprocess have seconds of their own, by a clock that each advances."""
+    now = 0
+
+    class Requests:
+        def preprocess(self, raw: str) -> dict[str, str]:
+            nonlocal now
+            now += 2_000_000
+            return {"x": raw}
+
+        def predict(self, inputs: dict[str, str]) -> dict[str, str]:
+            nonlocal now
+            now += 50_000_000
+            return inputs
+
+        def postprocess(self, outputs: dict[str, str]) -> str:
+            nonlocal now
+            now += 1_000_000
+            return outputs["x"]
+
+    done = time_processing(Requests(), "text", clock=lambda: now)
+    assert (done.preprocess_s, done.postprocess_s) == (pytest.approx(2e-3), pytest.approx(1e-3))

@@ -45,10 +45,12 @@ def export_graph(
     }
     with quiet_export():
         if source["kind"] == "torchscript":
-            # torch.export does not read TorchScript; the exporter that traces does.
+            # torch.export does not read TorchScript; the exporter that traces does, once the
+            # module is traced with what is around it.
+            traced = torch.jit.trace(flat, tuple(tensors), check_trace=False)
             axes = {name: {axis: "batch"} for name, axis in source["batch_axes"].items()}
             torch.onnx.export(
-                flat,
+                traced,
                 tuple(tensors),
                 path,
                 dynamo=False,
@@ -67,6 +69,15 @@ def export_graph(
     exported.model.metadata_props.clear()
     exported.save(path)
     return path
+
+
+@portable
+def open_traced(source_dir: str) -> torch.nn.Module:
+    """The TorchScript module of a source folder. Opening it runs code that the file brings."""
+    import torch
+
+    with quiet_export():
+        return torch.jit.load(f"{source_dir}/module.pt", map_location="cpu").eval()
 
 
 @portable
@@ -146,7 +157,9 @@ def example_tensors(
             wanted = max(rows, 2) if dynamic else batch_size or rows
             if wanted != rows:
                 array = numpy.take(array, numpy.arange(wanted) % rows, axis=axis)
-        tensors.append(torch.from_numpy(numpy.ascontiguousarray(array)))
+        # ascontiguousarray makes a row of a scalar.
+        plain = numpy.ascontiguousarray(array).reshape(array.shape)
+        tensors.append(torch.from_numpy(plain))
     return tensors
 
 

@@ -84,6 +84,14 @@ def read_rows(model_folder: Path, source_dir: Path) -> Rows:
     )
 
 
+def read_raw(source_dir: Path) -> object:
+    """The raw example that the model's preprocessing takes; None where it brings none."""
+    array, text = source_dir / "raw.npy", source_dir / "raw.json"
+    if array.exists():
+        return np.load(array, allow_pickle=False)
+    return json.loads(text.read_text(encoding="utf-8")) if text.exists() else None
+
+
 def _read(path: Path, names: list[str]) -> Arrays:
     with np.load(path, allow_pickle=False) as archive:
         missing = [name for name in names if name not in archive]

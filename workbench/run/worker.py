@@ -33,7 +33,7 @@ from workbench.run.processes import (
     drop_privileges,
     prefer_as_victim,
 )
-from workbench.run.rows import OutputRows, Rows, read_rows
+from workbench.run.rows import OutputRows, Rows, read_raw, read_rows
 
 if TYPE_CHECKING:
     from workbench.measure.rounds import DeviceClocks
@@ -45,8 +45,9 @@ _MAX_TRACEBACK_CHARS = 20_000
 class Server:
     """The one variant that this worker has loaded."""
 
-    def __init__(self, pipeline: Any, rows: Rows, batch_size: int | None) -> None:
+    def __init__(self, pipeline: Any, rows: Rows, batch_size: int | None, raw: object) -> None:
         self.pipeline = pipeline
+        self.raw = raw
         self.rows = rows
         self.batch_size = batch_size
         self.inputs = rows.sets(batch_size)
@@ -135,7 +136,9 @@ class _Worker:
         start_s = time.perf_counter()
         pipeline = module.load(str(folder))
         load_s = time.perf_counter() - start_s
-        self._server = server = Server(pipeline, rows, order.batch_size)
+        self._server = server = Server(
+            pipeline, rows, order.batch_size, read_raw(Path(order.source_dir))
+        )
         warm = warm_up(pipeline, server.placed, max_s=order.warm_up_s)
         self._read_clocks = _clock_reader(order.device)
         return protocol.Loaded(
@@ -198,13 +201,16 @@ class _Worker:
 
     def _extras(self, order: protocol.MeasureExtras) -> protocol.Extras:
         from workbench.measure.energy import measure_energy
-        from workbench.measure.rounds import time_copies
+        from workbench.measure.rounds import Processing, time_copies, time_processing
 
         server = self.server
         memory = self._meter.read(server.pipeline)
         # Where a thread samples, it must not do so in the windows that follow.
         self._meter.stop()
         copies = time_copies(server.pipeline, server.inputs)
+        processing = Processing(preprocess_s=None, postprocess_s=None)
+        if server.raw is not None and server.pipeline.preprocess is not None:
+            processing = time_processing(server.pipeline, server.raw)
         energy = measure_energy(
             server.pipeline,
             server.placed,
@@ -217,6 +223,8 @@ class _Worker:
             energy=msgspec.json.encode(energy),
             copy_in_s=copies.copy_in_s,
             copy_out_s=copies.copy_out_s,
+            preprocess_s=processing.preprocess_s,
+            postprocess_s=processing.postprocess_s,
         )
 
 
