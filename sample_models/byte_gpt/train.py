@@ -66,6 +66,7 @@ def main() -> None:
     card = {
         "name": "byte-gpt",
         "title": "Byte GPT",
+        "raw": "Return a list of the words in the string",
         "about": "Predicts the next byte of English technical prose and Python: a decoder-only "
         "transformer with causal attention over bytes.",
         "task": "language-model",

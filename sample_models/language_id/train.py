@@ -101,6 +101,7 @@ def main() -> None:
     card = {
         "name": "language-id",
         "title": "Language identifier",
+        "raw": "Der Zug nach Hamburg fährt heute von einem anderen Gleis ab.",
         "about": f"Tells which of {len(CODES)} languages a short text is in, from its bytes: a "
         "transformer encoder with padded rows and an attention mask.",
         "task": "classification",
