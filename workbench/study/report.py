@@ -6,20 +6,19 @@ import time
 from collections.abc import Sequence
 from importlib.resources import files
 
-from workbench.core.evidence import Evidence
 from workbench.core.units import format_bytes, format_count, format_seconds
 from workbench.study import extracts, metrics, plots
 from workbench.study.choice import best
 from workbench.study.comparison import Comparison, Row
 from workbench.study.markup import Markup, element
 from workbench.study.reader import StudyReader
+from workbench.study.report_evidence import evidence_section, facts, section
 from workbench.study.table import (
     COLUMNS,
     Cell,
     Key,
     caption,
     cell,
-    executed,
     format_rate,
     shown_columns,
 )
@@ -48,7 +47,6 @@ _ONCE: tuple[Key, ...] = (
     "one_off",
     "break_even",
 )
-_NUM_OPERATORS = 14
 _WIDTHS: dict[Key, str] = {
     "verdict": "wider",
     "ran": "wider",
@@ -68,7 +66,7 @@ def report_html(reader: StudyReader, comparison: Comparison) -> str:
         _quality(comparison),
         _once(comparison),
         _failures(comparison),
-        _evidence(comparison),
+        evidence_section(comparison),
         _about(comparison),
         _how_to_read(comparison),
     ]
@@ -149,12 +147,6 @@ def _beside(row: Row) -> str:
     return said[:1].upper() + said[1:] + "."
 
 
-def _section(title: str, *parts: Markup | None, lead: str = "") -> Markup:
-    return element(
-        "section", element("h2", title), element("p", lead, class_="soft") if lead else None, *parts
-    )
-
-
 def _intervals(comparison: Comparison) -> Markup | None:
     bars = extracts.interval_bars(comparison)
     if not bars:
@@ -167,7 +159,7 @@ def _intervals(comparison: Comparison) -> Markup | None:
     )
     batches = any(row.baseline_batch for row in comparison.rows)
     per_item = " Rows of another batch size are compared per item." if batches else ""
-    return _section(
+    return section(
         "Speed against the baseline",
         plots.interval_plot(bars, floor),
         lead=f"Time per item, with the interval that covers it at 95 %. {band}{per_item}",
@@ -176,7 +168,7 @@ def _intervals(comparison: Comparison) -> Markup | None:
 
 def _table(comparison: Comparison) -> Markup:
     rows = (comparison.baseline, *comparison.rows)
-    return _section("All variants", _html_table(comparison, rows, _MAIN), lead=caption(comparison))
+    return section("All variants", _html_table(comparison, rows, _MAIN), lead=caption(comparison))
 
 
 def _html_table(comparison: Comparison, rows: Sequence[Row], keys: Sequence[Key]) -> Markup:
@@ -218,7 +210,7 @@ def _latency(reader: StudyReader, comparison: Comparison) -> Markup | None:
     found = extracts.distributions(reader, comparison)
     if not found:
         return None
-    return _section(
+    return section(
         "How long a call takes",
         plots.distribution_plot(found, format_seconds),
         lead="Every timed call, on a log axis. The line is the median; a dot marks each tail "
@@ -245,7 +237,7 @@ def _sweeps(comparison: Comparison) -> Markup | None:
                 class_="pair",
             )
         )
-    return _section(
+    return section(
         "Batch size",
         *parts,
         lead="One stream of calls, one after the other: a larger batch answers more items a "
@@ -259,7 +251,7 @@ def _quality(comparison: Comparison) -> Markup | None:
         return None
     bound = extracts.quality_bound(comparison, metric)
     side = "lower" if metrics.is_lower_better(metric) else "higher"
-    return _section(
+    return section(
         "Quality against speed",
         plots.scatter_plot(
             points,
@@ -278,7 +270,7 @@ def _once(comparison: Comparison) -> Markup | None:
     if not bars:
         return None
     rows = [r for r in (comparison.baseline, *comparison.rows) if r.variant.cold_start]
-    return _section(
+    return section(
         "What is paid once",
         plots.stacked_plot(bars, extracts.PARTS, format_seconds),
         _html_table(comparison, rows, _ONCE),
@@ -308,136 +300,13 @@ def _failures(comparison: Comparison) -> Markup | None:
                 else None,
             )
         )
-    return _section("What did not run, and what to do", element("div", *parts, class_="failures"))
-
-
-def _evidence(comparison: Comparison) -> Markup | None:
-    rows = [
-        r for r in (comparison.baseline, *comparison.rows) if r.variant.evidence or r.variant.notes
-    ]
-    if not rows:
-        return None
-    return _section(
-        "What really ran",
-        *(_evidence_of(row) for row in rows),
-        lead="Read from the artifact or the running worker, never from the recipe.",
-    )
-
-
-def _evidence_of(row: Row) -> Markup:
-    evidence = row.variant.evidence
-    parts: list[Markup | None] = []
-    if evidence is not None:
-        parts += [_facts(_evidence_facts(row, evidence)), *_evidence_lists(evidence)]
-    notes = [*(evidence.notes if evidence else ()), *row.variant.notes]
-    parts += [element("p", f"Note: {note}", class_="soft") for note in notes]
-    return element(
-        "details",
-        element(
-            "summary",
-            element("b", f"#{row.number} "),
-            row.variant.recipe.spec,
-            element("span", executed(row), class_="detail"),
-        ),
-        element("div", *parts),
-    )
-
-
-def _evidence_facts(row: Row, evidence: Evidence) -> list[tuple[str, str]]:
-    record = row.variant
-    versions = record.versions or {}
-    facts = [
-        ("engine", evidence.engine_version),
-        ("device", evidence.device),
-        ("providers", ", ".join(evidence.providers)),
-        (
-            f"precision, share of {evidence.share_of}",
-            ", ".join(f"{k} {v * 100:.1f} %" for k, v in evidence.precision_share.items()),
-        ),
-        ("labels earned", ", ".join(evidence.labels)),
-        ("asked for and not done", "; ".join(evidence.unmet)),
-        (
-            "layers quantized",
-            ""
-            if evidence.num_layers_quantized is None
-            else f"{evidence.num_layers_quantized} of {evidence.num_layers}"
-            + (
-                f", {evidence.weights_quantized_share * 100:.0f} % of weights"
-                if evidence.weights_quantized_share is not None
-                else ""
-            ),
-        ),
-        ("fused operators", ", ".join(f"{k} ×{v}" for k, v in evidence.fused.items())),
-        ("attention kernel", evidence.attention or ""),
-        ("channels last", {None: "", True: "yes", False: "no"}[evidence.channels_last]),
-        ("compiles", _count(evidence.num_compiles)),
-        ("recompiles", _count(evidence.num_recompiles)),
-        ("graph launches", _count(evidence.num_graph_launches)),
-        (
-            "threads",
-            ""
-            if evidence.num_threads is None
-            else f"{evidence.num_threads}, waiting {evidence.thread_wait or 'as the engine does'}",
-        ),
-        ("machine load by others", "" if row.host_load is None else f"{row.host_load * 100:.0f} %"),
-        ("worker", {None: "", True: "started cold", False: "a warm spare"}[record.started_cold]),
-        ("versions", ", ".join(f"{k} {v}" for k, v in versions.items())),
-    ]
-    return [(title, value) for title, value in facts if value]
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _evidence_lists(evidence: Evidence) -> list[Markup | None]:
-    parts: list[Markup | None] = []
-    if evidence.graph_breaks:
-        parts.append(element("h3", "Graph breaks"))
-        parts += [
-            element("p", element("code", f"{b.file}:{b.line}"), f" {b.reason}")
-            for b in evidence.graph_breaks
-        ]
-    if evidence.operators:
-        ranked = sorted(evidence.operators, key=lambda o: -(o.share or 0.0))
-        head = element("tr", *(element("th", t) for t in ("operator", "type", "calls", "share")))
-        body = [
-            element(
-                "tr",
-                element("td", element("code", operator.name)),
-                element("td", operator.dtype),
-                element("td", str(operator.num_calls), class_="number"),
-                element(
-                    "td",
-                    "not timed" if operator.share is None else f"{operator.share * 100:.1f} %",
-                    class_="number",
-                ),
-            )
-            for operator in ranked[:_NUM_OPERATORS]
-        ]
-        parts.append(element("h3", "Operators"))
-        parts.append(element("table", element("thead", head), element("tbody", *body)))
-        if len(ranked) > _NUM_OPERATORS:
-            parts.append(element("p", f"and {len(ranked) - _NUM_OPERATORS} more", class_="soft"))
-    return parts
-
-
-def _facts(facts: Sequence[tuple[str, str]]) -> Markup:
-    return element(
-        "dl",
-        *(
-            element("div", element("dt", title), element("dd", value))
-            for title, value in facts
-            if value
-        ),
-        class_="facts",
-    )
+    return section("What did not run, and what to do", element("div", *parts, class_="failures"))
 
 
 def _about(comparison: Comparison) -> Markup:
     model, prepared, host = comparison.model, comparison.prepared, comparison.host
     devices = host.devices if host else ()
-    facts = [
+    found = [
         ("model", model.name),
         ("parameters", format_count(model.num_parameters)),
         ("weights", format_bytes(model.num_bytes)),
@@ -456,9 +325,9 @@ def _about(comparison: Comparison) -> Markup:
         ("study", comparison.study),
     ]
     notes = [*model.notes, *(prepared.notes if prepared else ()), *(host.notes if host else ())]
-    return _section(
+    return section(
         "Model and machine",
-        _facts([(title, value) for title, value in facts if value and value != "–"]),
+        facts([(title, value) for title, value in found if value and value != "–"]),
         *(element("p", f"Note: {note}", class_="soft") for note in notes),
     )
 
@@ -526,7 +395,7 @@ def _how_to_read(comparison: Comparison) -> Markup:
     }[comparison.goal]
     limit = comparison.latency_limit_s
     under = f" with calls of at most {format_seconds(limit)}" if limit else ""
-    return _section(
+    return section(
         "How to read this",
         *(
             element("p", element("b", f"{head} "), said)
