@@ -202,16 +202,16 @@ def machine() -> dict[str, Json]:
     }
 
 
-def code_digest(rooms: Sequence[str] = ("measure", "run")) -> str:
-    """SHA-256 of what the measuring and scheduling code does.
+def code_digest(root: Path = ROOT) -> str:
+    """SHA-256 of what the measuring and scheduling code below `root` does.
 
     Taken of the syntax tree without docstrings: comments and layout make no other code.
     """
     parts = []
-    for room in rooms:
-        for path in sorted((ROOT / "workbench" / room).rglob("*.py")):
+    for room in ("measure", "run"):
+        for path in sorted((root / "workbench" / room).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            parts.append(f"{path.relative_to(ROOT).as_posix()}\n{ast.dump(_undocumented(tree))}")
+            parts.append(f"{path.relative_to(root).as_posix()}\n{ast.dump(_undocumented(tree))}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

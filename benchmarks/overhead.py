@@ -33,6 +33,9 @@ ROUND_S = 0.02
 PAIRS_A_BLOCK = 20
 NUM_BLOCKS, NUM_BLOCKS_QUICK = 40, 8
 MIN_BLOCKS = 6
+# More blocks are made, up to three times as many, while half of the interval is wider than
+# this: a machine that others use needs them. Only the width decides, never the value.
+WANTED_HALF = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,8 @@ class Setup:
 
 
 SETUPS = (
-    Setup(model="digits-cnn", recipe=Recipe(engine="torch", batch=64)),
-    Setup(model="digits-cnn", recipe=Recipe(engine="onnxruntime", batch=64)),
+    Setup(model="digits-cnn", recipe=Recipe(engine="torch", batch=32, threads=1)),
+    Setup(model="digits-cnn", recipe=Recipe(engine="onnxruntime", batch=64, threads=1)),
     Setup(model="digits-cnn-wide", recipe=Recipe(engine="torch")),
     Setup(model="digits-cnn-wide", recipe=Recipe(engine="onnxruntime")),
 )
@@ -190,7 +193,10 @@ def alternate(
 
     encode = msgspec.json.Encoder().encode
     with out.open("wb") as stream:
-        for _ in range(num_blocks):
+        blocks: list[Block] = []
+        while len(blocks) < num_blocks or (
+            len(blocks) < 3 * num_blocks and interval(blocks)[1] > WANTED_HALF
+        ):
             pairs = []
             for _ in range(PAIRS_A_BLOCK):
                 order = random.sample((timed, bare), 2)
@@ -199,6 +205,7 @@ def alternate(
             rounds, bares = zip(*pairs, strict=True)
             block = Block(setup=name, num_calls=num_calls, round_s=rounds, bare_s=bares)
             stream.write(encode(block) + b"\n")
+            blocks.append(block)
             time.sleep(0.1)
 
 

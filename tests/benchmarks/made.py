@@ -130,8 +130,8 @@ def isolation_samples() -> list[isolation.Sample]:
             alive=(),
             files=(),
             lock_free=True,
-            available_before_bytes=8_000_000_000,
-            available_after_bytes=7_990_000_000,
+            free_before_bytes=8_000_000_000,
+            free_after_bytes=7_990_000_000,
         ),
     ]
 

@@ -203,6 +203,11 @@ FAILING = [
     ),
     (
         "isolation",
+        lambda s: replaced(s, lambda x: getattr(x, "place", 0) == 5, state="failed"),
+        {"rows of ten"},
+    ),
+    (
+        "isolation",
         lambda s: replaced(s, lambda x: getattr(x, "place", 0) == 10, peak_bytes=53_000_000),
         {"peak memory"},
     ),
@@ -236,7 +241,7 @@ FAILING = [
             alive=("7 python",),
             files=("/dev/shm/x",),
             lock_free=False,
-            available_after_bytes=7_000_000_000,
+            free_after_bytes=7_000_000_000,
         ),
         {"left running", "files left", "locks left", "not given back"},
     ),
@@ -248,7 +253,15 @@ FAILING = [
 ]
 
 
-@pytest.mark.parametrize(("name", "spoil", "expected"), FAILING)
+def marks(index: int, name: str) -> list:
+    """Slow are all but the first two of the truth benchmark: each decides 380 trials again."""
+    return [pytest.mark.slow] if name == "truth" and index > 1 else []
+
+
+CASES = [pytest.param(*case, marks=marks(i, case[0])) for i, case in enumerate(FAILING)]
+
+
+@pytest.mark.parametrize(("name", "spoil", "expected"), CASES)
 def test_samples_that_do_not_hold_exit_1(name, spoil, expected, tmp_path, capsys):
     benchmark, good = COMMANDS[name]
     code, document = judge(benchmark, spoil(good()), tmp_path / "samples.jsonl", capsys)
@@ -261,6 +274,7 @@ def test_samples_that_do_not_hold_exit_1(name, spoil, expected, tmp_path, capsys
         assert any(words in claim for words in expected), (claim, expected)
 
 
+@pytest.mark.slow
 def test_four_false_verdicts_of_two_hundred_are_allowed(tmp_path, capsys):
     samples = replaced(made.truth_samples(), first(4, SAME), verdict="faster")
     code, _ = judge(truth.BENCHMARK, samples, tmp_path / "samples.jsonl", capsys)
