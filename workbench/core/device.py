@@ -42,6 +42,7 @@ class Device:
 class Host:
     """What a study's interpreter has: its devices, packages and tools.
 
+    `devices` begins with the one that a study uses.
     `packages` maps a distribution's name to its version where it is installed; `providers`
     are ONNX Runtime's; `tools` maps "c++" and the like to a path where there is one.
     """
