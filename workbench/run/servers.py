@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from workbench.core.device import Device
 from workbench.devices.limits import free_memory_bytes
+from workbench.devices.live import gpu_counters
 from workbench.devices.nvidia import is_exclusive
 from workbench.engines.engine import engine
 from workbench.run.bringup import BringUp
@@ -42,7 +43,7 @@ class Servers:
         """Whether one more server may live beside those that do."""
         if self.alternating:
             return False
-        free = free_memory_bytes()
+        free = free_bytes(self._device)
         return free is None or free > 2 * self._server_bytes()
 
     @contextlib.contextmanager
@@ -73,7 +74,7 @@ class Servers:
         """Whether one more server would not fit beside the baseline's."""
         if self.alternating or is_exclusive(self._device):
             return True
-        free = free_memory_bytes()
+        free = free_bytes(self._device)
         if baseline.worker is None or free is None:
             return False
         return free < self._server_bytes()
@@ -108,6 +109,18 @@ class Servers:
         for live in rows:
             # One that was kept is not asked about again before as many visits.
             live.num_visits_in_process = 0
+
+
+def free_bytes(device: Device) -> int | None:
+    """Bytes that one more server may take: the container's, or a GPU's where that is less."""
+    free = free_memory_bytes()
+    if device.kind != "cuda":
+        return free
+    card = gpu_counters(device.id)
+    if card.memory_total_bytes is None or card.memory_used_bytes is None:
+        return free
+    left = card.memory_total_bytes - card.memory_used_bytes
+    return left if free is None else min(free, left)
 
 
 def _quiet(*_: object) -> None:
