@@ -111,7 +111,8 @@ def as_text(comparison: Comparison, *, width: int | None = None) -> str:
 
     width = width or shutil.get_terminal_size((120, 40)).columns
     stream = io.StringIO()
-    console = Console(file=stream, width=width, color_system=None)
+    # In a kernel rich would display the table instead of writing it.
+    console = Console(file=stream, width=width, color_system=None, force_jupyter=False)
     console.print(comparison_table(comparison, width=width))
     return stream.getvalue()
 
