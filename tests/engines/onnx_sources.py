@@ -404,12 +404,13 @@ def as_onnx(sample: Sample, artifact: Path, folder: Path) -> Sample:
 
     folder.mkdir(parents=True)
     shutil.copyfile(artifact / "model.onnx", folder / "model.onnx")
-    example = {name: array[:1] for name, array in sample.inputs.items()}
-    specs = write_source(folder, "onnx", example, list(sample.reference), calibration=sample.inputs)
+    rows = sample.inputs
+    specs = write_source(folder, "onnx", rows, list(sample.reference), calibration=rows)
+    num_rows = len(next(iter(rows.values())))
     return Sample(
         source=folder,
-        model=prepared("onnx", specs, example_size=1, has_calibration=True),
-        inputs=sample.inputs,
+        model=prepared("onnx", specs, example_size=num_rows, has_calibration=True),
+        inputs=rows,
         reference=sample.reference,
     )
 

@@ -75,7 +75,7 @@ def test_a_factory_is_exported_with_a_free_batch_and_served_without_torch(
     assert served.evidence.num_threads == 1
     assert served.evidence.thread_wait == "passive"
     assert served.evidence.num_layers == 12
-    assert served.evidence.labels == ("fp32",)
+    assert served.evidence.labels == ("fp32", "batch 40")
     assert served.evidence.unmet == ()
 
 
@@ -220,7 +220,7 @@ def test_evidence_of_a_tiny_int8_layer_says_what_ran_and_warns_of_no_vnni(tmp_pa
     served = serve(tmp_path / "source", context, rows, tmp_path / "work")
     names = {use.name: use.dtype for use in served.evidence.operators}
     assert names == {"DynamicQuantizeMatMul": "int8"}
-    assert served.evidence.precision_share == {"int8": 1.0}
+    assert served.evidence.precision_share == pytest.approx({"int8": 1})
     assert sum(use.share or 0 for use in served.evidence.operators) == pytest.approx(1)
     (warning,) = warnings(context)
     assert "no VNNI" in warning
@@ -263,13 +263,13 @@ def test_integer_weights_that_no_integer_kernel_multiplies_are_a_warning(
     artifact = build(graph.source, context_of(graph.model, recipe), tmp_path / "quantize")
     qdq = as_onnx(graph, artifact, tmp_path / "source")
     merged = serve(qdq.source, context_of(qdq.model, PLAIN), qdq.inputs, tmp_path / "all")
-    assert merged.evidence.precision_share == {"int8": 1.0}
+    assert merged.evidence.precision_share == pytest.approx({"int8": 1})
     assert merged.evidence.labels == ("int8",)
     assert merged.evidence.fused["QLinearConv"] == 2
 
     off = PLAIN.replace(fusion="off")
     apart = serve(qdq.source, context_of(qdq.model, off), qdq.inputs, tmp_path / "off").evidence
-    assert apart.precision_share == {"fp32": 1.0}
+    assert apart.precision_share == pytest.approx({"fp32": 1})
     assert "int8" not in apart.labels
     assert apart.unmet == (
         "3 of 3 layers have integer weights; 0 % of the time of matmuls and convolutions is in "

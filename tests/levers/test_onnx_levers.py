@@ -75,8 +75,7 @@ _VALUES = [
     ({"fusion": "transformer"}, "transformer fusion", 1e-5),
     ({"precision": "fp32"}, "fp32", 1e-5),
     ({"threads": "1"}, "fp32", 1e-5),
-    ({"threads": "2:active"}, "fp32", 1e-5),
-    ({"batch": "8"}, "fp32", 1e-5),
+    ({"threads": "2:active"}, "active threads", 1e-5),
     ({"provider": "cpu"}, "fp32", 1e-5),
 ]
 
@@ -126,7 +125,7 @@ def test_fp16_that_is_computed_in_fp32_is_not_called_fp16(cnn: Sample, tmp_path:
     served = _serve(cnn, tmp_path, precision="fp16")
     assert served.raw["graph"]["weights"]["fp16"] > 9000
     assert error_of(served, cnn) < 0.01
-    assert served.evidence.precision_share == {"fp32": 1.0}
+    assert served.evidence.precision_share == pytest.approx({"fp32": 1})
     assert "fp16" not in served.evidence.labels
     assert served.evidence.unmet == (
         "fp16 was asked for; 0 % of the time of matmuls and convolutions is in fp16 kernels, "
@@ -156,6 +155,22 @@ def test_transformer_fusion_of_a_graph_without_attention_is_unmet(
     evidence = _serve(cnn, tmp_path, fusion="transformer").evidence
     assert "transformer fusion" not in evidence.labels
     assert evidence.unmet[0].startswith("transformer fusion was asked for; it found no")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_a_batch_is_named_by_the_items_of_the_call(
+    name: str, encoder: Sample, tmp_path: Path
+) -> None:
+    """An artifact is the same for every batch; a call of another size is not as asked."""
+    recipe = Recipe(name, batch=8)
+    context = context_of(encoder.model, recipe)
+    eight = {"ids": encoder.inputs["ids"][:8]}
+    served = serve(encoder.source, context, eight, tmp_path / "eight")
+    assert served.evidence.labels == ("fp32", "batch 8")
+    assert served.evidence.unmet == ()
+    again = serve(encoder.source, context, encoder.inputs, tmp_path / "forty").evidence
+    assert again.unmet == ("a batch of 8 was asked for; a call has 40 items",)
 
 
 @pytest.mark.slow

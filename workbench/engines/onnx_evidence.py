@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from workbench.core.evidence import Evidence, OperatorUse
 from workbench.core.json import Json
+from workbench.levers.batching import Batching
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
@@ -84,9 +85,15 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
         num_layers_quantized=num_quantized,
         weights_quantized_share=_weights_quantized(graph),
         fused=fused,
-        labels=_labels(shares, num_quantized, said, graph),
+        labels=(
+            *_labels(shares, num_quantized, said, graph),
+            *use_labels(said, context),
+        ),
         unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers), held)),
-        notes=tuple(_notes(said, tf32)),
+        notes=(
+            *coverage_notes(context, num_quantized, len(layers), _weights_quantized(graph)),
+            *_notes(said, tf32),
+        ),
     )
 
 
@@ -200,7 +207,9 @@ def _unmet(
     if reason:
         unmet.append(reason)
     precision = recipe.get(Precision.name)
-    if precision is not None and shares.get(precision, 0.0) < 0.5:
+    # Beside quantized layers, a precision is asked of the others.
+    floats = {dtype: share for dtype, share in shares.items() if not _is_quantized(dtype)}
+    if precision is not None and floats and shares.get(precision, 0) < sum(floats.values()) / 2:
         unmet.append(
             f"{precision} was asked for; {_percent(shares.get(precision, 0.0))} of the time of "
             f"matmuls and convolutions is in {precision} kernels, {_mostly(shares)}"
@@ -217,11 +226,6 @@ def _unmet(
                 f"{_percent(share)} of the time of matmuls and convolutions is in "
                 f"{wanted.dtype} kernels"
             )
-        elif share < 0.5:
-            unmet.append(
-                f"{num_quantized} of {num_layers} layers run quantized, and take "
-                f"{_percent(share)} of the time of matmuls and convolutions"
-            )
     elif num_held and num_quantized == 0:
         unmet.append(
             f"{num_held} of {num_layers} layers have integer weights; 0 % of the time of "
@@ -234,12 +238,43 @@ def _unmet(
         unmet.append(f"transformer fusion was asked for; it found no attention to merge{others}")
     elif fusion in _LEVELS.values() and _LEVELS.get(said["level"]) != fusion:
         unmet.append(f"fusion {fusion} was asked for; the session has {said['level']}")
-    threads = threads_of(recipe, context.settings)
+    return [*unmet, *unmet_use(said, context)]
+
+
+def use_labels(said: dict[str, Any], context: Context) -> tuple[str, ...]:
+    """How the session is used: a batch or a number of threads that is not the notebook's."""
+    labels = []
+    if said["batch"] not in (None, context.model.batch.example_size):
+        labels.append(f"batch {said['batch']}")
+    if said["num_threads"] != context.settings.get("num_threads", said["num_threads"]):
+        labels.append(f"{said['num_threads']} threads")
+    if said.get("spinning"):
+        labels.append("active threads")
+    return tuple(labels)
+
+
+def unmet_use(said: dict[str, Any], context: Context) -> tuple[str, ...]:
+    """What the recipe asks of batch and threads and does not get, in words."""
+    unmet = []
+    size = context.recipe.get(Batching.name)
+    if size is not None and said["batch"] is not None and int(size) != said["batch"]:
+        unmet.append(f"a batch of {size} was asked for; a call has {said['batch']} items")
+    threads = threads_of(context.recipe, context.settings)
     if threads.num is not None and threads.num != said["num_threads"]:
-        unmet.append(f"{threads.num} threads were asked for; the session has {said['num_threads']}")
-    if (threads.wait == "active") != said["spinning"]:
-        unmet.append(f"threads that wait {threads.wait} were asked for; the session's do not")
-    return unmet
+        unmet.append(f"{threads.num} threads were asked for; there are {said['num_threads']}")
+    if "spinning" in said and (threads.wait == "active") != said["spinning"]:
+        unmet.append(f"threads that wait {threads.wait} were asked for; these do not")
+    return tuple(unmet)
+
+
+def coverage_notes(
+    context: Context, num_quantized: int, num_layers: int, share: float | None
+) -> tuple[str, ...]:
+    """Says of a quantized variant how much of it is, where some of it is not."""
+    if context.recipe.get(Quantization.name) is None or num_quantized in (0, num_layers):
+        return ()
+    weights = _percent(share or 0.0)
+    return (f"{num_quantized} of {num_layers} layers are quantized, {weights} of weights",)
 
 
 def _notes(said: dict[str, Any], tf32: bool) -> list[str]:

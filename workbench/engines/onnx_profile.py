@@ -38,7 +38,10 @@ def inspect_session(
     operators = tabulate_operators(events, num_calls)
     graph = json.loads((Path(out_dir) / "graph.json").read_text(encoding="utf-8"))
     counted = [entry for entry in operators if entry["heavy"]] or operators
+    axes = json.loads((Path(out_dir) / "source.json").read_text(encoding="utf-8"))["batch_axes"]
+    rows = [value.shape()[axes[name]] for name, value in values.items() if name in axes]
     return {
+        "batch": rows[0] if rows else None,
         "engine_version": onnxruntime.__version__,
         "providers": used,
         "provider_options": session.get_provider_options(),

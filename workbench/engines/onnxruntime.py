@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.core.json import Json
 from workbench.engines.engine import Engine, register
 from workbench.engines.onnx_evidence import read_evidence
-from workbench.engines.onnx_export import export_graph
+from workbench.engines.onnx_export import export_graph, open_traced
 from workbench.engines.onnx_graph import copy_graph, describe_graph, note_exported
 from workbench.engines.onnx_session import open_session, session_options, session_pipeline
 from workbench.engines.torch_source import open_module
@@ -38,7 +38,12 @@ def export_steps(context: Context) -> tuple[Step, ...]:
         "dynamic": dynamic,
         "batch_size": None if dynamic else batch_of(context),
     }
-    opened = Step(phase="build.open", function=open_module, reads=("source_dir",), writes="module")
+    opened = Step(
+        phase="build.open",
+        function=open_traced if context.model.kind == "torchscript" else open_module,
+        reads=("source_dir",),
+        writes="module",
+    )
     exported = Step(
         phase="build.graph",
         function=export_graph,

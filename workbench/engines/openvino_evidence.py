@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from workbench.core.evidence import Evidence, OperatorUse
 from workbench.core.json import Json
+from workbench.engines.onnx_evidence import coverage_notes, unmet_use, use_labels
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
-from workbench.levers.threads import threads_of
 
 
 def read_evidence(raw: Json, context: Context) -> Evidence:
@@ -34,8 +34,9 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
         num_layers_quantized=num_quantized,
         weights_quantized_share=_weights_quantized(said),
         fused={f"{name} (merged)": num for name, num in said["merged"].items()},
-        labels=_labels(shares),
+        labels=(*_labels(shares), *use_labels(said, context)),
         unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers))),
+        notes=coverage_notes(context, num_quantized, len(layers), _weights_quantized(said)),
     )
 
 
@@ -100,20 +101,10 @@ def _unmet(
     quantization = recipe.get(Quantization.name)
     if quantization is not None:
         wanted = Quantization.parse(quantization)
-        dtype = quantization if quantization.endswith("-weights") else wanted.dtype
-        share = shares.get(dtype, 0.0)
         weights = _weights_quantized(said) or 0.0
         if num_quantized == 0:
             unmet.append(
                 f"{wanted.dtype}: 0 of {num_layers} layers, {weights * 100:.0f} % of weights; "
                 f"0 % of the time of matmuls and convolutions is in {wanted.dtype} kernels"
             )
-        elif share < 0.5:
-            unmet.append(
-                f"{num_quantized} of {num_layers} layers run quantized, and take "
-                f"{share * 100:.0f} % of the time of matmuls and convolutions"
-            )
-    threads = threads_of(recipe, context.settings)
-    if threads.num is not None and threads.num != said["num_threads"]:
-        unmet.append(f"{threads.num} threads were asked for; OpenVINO has {said['num_threads']}")
-    return unmet
+    return [*unmet, *unmet_use(said, context)]

@@ -23,8 +23,18 @@ def inspect_compiled(
     counters, which would slow the first. "executed" holds what must be the same wherever
     the artifact runs.
     """
+    import json
+    from pathlib import Path
+
     import openvino
 
+    axes = json.loads((Path(out_dir) / "source.json").read_text(encoding="utf-8"))["batch_axes"]
+    rows = [
+        given.shape[axes[name]]
+        for port, given in zip(compiled.inputs, request.input_tensors, strict=True)
+        for name in port.names
+        if name in axes
+    ]
     nodes = runtime_nodes(compiled)
     times_us, merged = time_nodes(settings, request, out_dir)
     for node in nodes:
@@ -32,6 +42,7 @@ def inspect_compiled(
     layers = [node for node in nodes if node["weights"] is not None]
     formats = sorted({node["dtype"] for node in nodes if node["heavy"]})
     return {
+        "batch": rows[0] if rows else None,
         "engine_version": openvino.__version__,
         "devices": compiled.get_property("EXECUTION_DEVICES"),
         "precision": compiled.get_property("INFERENCE_PRECISION_HINT").to_string(),
