@@ -189,7 +189,8 @@ class Lanes:
                 # Nobody waits for a build that could not be measured any more.
                 if not in_time and not measuring and not built:
                     break
-                done, _ = wait([*building, *measuring], 0.5, FIRST_COMPLETED)
+                pending: list[Future[Any]] = [*building, *measuring]
+                done, _ = wait(pending, 0.5, FIRST_COMPLETED)
                 for future in done:
                     if future in measuring:
                         del measuring[future]

@@ -66,7 +66,7 @@ def matmul(*, device: str, quick: bool, **_: Any) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     factors = [
         torch.randn(size, size, generator=generator).to(device=device, dtype=dtype)
-        for _ in range(2)
+        for _factor in range(2)
     ]
     timed = Timed(lambda _placed: factors[0] @ factors[1], make_synchronize(device), device)
     warm_up(timed, [None], max_s=2.0)
@@ -160,14 +160,14 @@ def profile(
     def seconds() -> float:
         pipeline.synchronize()
         start_s = time.perf_counter()
-        for _ in range(num_calls):
+        for _call in range(num_calls):
             pipeline.call(placed)
         pipeline.synchronize()
         return time.perf_counter() - start_s
 
-    for _ in range(4):
+    for _warm in range(4):
         pipeline.call(placed)
-    plain_s = min(seconds() for _ in range(3))
+    plain_s = min(seconds() for _round in range(3))
     activities = [ProfilerActivity.CPU]
     if device != "cpu":
         activities.append(ProfilerActivity.CUDA)

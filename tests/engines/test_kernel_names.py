@@ -65,6 +65,43 @@ def test_cudnns_attention_is_known_by_its_kernel() -> None:
     assert attention_of({"operators": [], "kernels": [kernel(name)]}) == "cudnn"
 
 
+def test_a_round_takes_its_times_from_the_devices_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call on a GPU returns at once: the time between two marks is the device's."""
+    import torch
+
+    from workbench.engines.torch_run import with_events
+    from workbench.measure.rounds import run_round
+
+    queue: list[float] = []
+
+    class Event:
+        """A mark in a queue that so far holds so many milliseconds of work."""
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing, "an event without timing tells none"
+            self.at_ms = 0.0
+
+        def record(self, stream: object) -> None:
+            assert stream == "stream of cuda:0"
+            self.at_ms = sum(queue)
+
+        def elapsed_time(self, later: Event) -> float:
+            return later.at_ms - self.at_ms
+
+    class Plain:
+        place = fetch = staticmethod(lambda value: value)
+        call = staticmethod(lambda _placed: queue.append(2.5))
+        synchronize = staticmethod(lambda: None)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    timed = with_events(Plain(), "cuda:0")
+    done = run_round(timed, [None], num_calls=4, items_per_call=8)
+    assert done.event_s == pytest.approx(4 * 0.0025)
+    assert list(done.calls_s) == pytest.approx([0.0025] * 4)
+    assert done.wall_s < done.event_s, "launching took no time here"
+
+
 def test_on_a_gpu_rounds_can_take_the_devices_own_times() -> None:
     """The rendered file sets both functions, and only there."""
     from tests.engines.onnx_sources import CPU, context_of, prepared
