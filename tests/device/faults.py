@@ -387,7 +387,7 @@ def write_rows(stand: Stand, subject: Subject, num_rows: int) -> Path:
     """Evaluation rows for a probe."""
     path = stand.folder / f"rows-{num_rows}.npz"
     with path.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **subject.rows(num_rows))
+        np.savez(stream, **subject.rows(num_rows))  # type: ignore[arg-type]
     return path
 
 
