@@ -25,6 +25,7 @@ from tests.engines.onnx_sources import (
     linear_graph,
     prepared,
     serve,
+    torch_sample,
     write_factory,
     write_onnx,
     write_source,
@@ -145,6 +146,41 @@ def test_a_batch_that_cannot_change_is_exported_for_the_rows_of_the_recipe(
     served = serve(cnn.source, context_of(fixed, PLAIN), one, tmp_path)
     assert served.raw["graph"]["batch"] == [1]
     assert served.outputs["output"].shape == (1, 10)
+
+
+BOUNDED = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        # Runs at any size; a trace takes the branch of its own rows for good.
+        return self.layer(x) if x.shape[0] < 6 else self.layer(x) * 1.0
+
+
+def make():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_a_batch_that_the_exporter_cannot_keep_free_is_said_to_be_fixed(
+    name: str, tmp_path: Path
+) -> None:
+    """P60: the graph is for the rows of the recipe, and the row says so."""
+    rows = {"x": np.ones((3, 4), dtype="float32")}
+    sample = torch_sample(tmp_path / "source", BOUNDED, rows, ["output"])
+    context = context_of(sample.model, Recipe(name, batch=3))
+    served = serve(sample.source, context, rows, tmp_path / "work")
+    assert error_of(served, sample) < 1e-5
+    assert served.evidence.notes == (
+        "the export fixed the batch: this graph takes 3 items and no other",
+    )
 
 
 def test_every_optimisation_level_computes_what_the_unoptimised_graph_does(

@@ -54,7 +54,8 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
     tf32 = _computes_tf32(said, context)
     rows = [{**row, "dtype": _format(row, graph, tf32)} for row in said["operators"]]
     total_us = sum(row["us"] for row in rows)
-    shares = _precision_share(rows)
+    on_cpu = providers[0] == "CPUExecutionProvider"
+    shares = _precision_share(rows, on_cpu)
     layers = graph["layers"]
     in_integers = sum(
         row["num_calls"] for row in rows if row["heavy"] and _is_quantized(row["dtype"])
@@ -73,14 +74,13 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
                 name=row["name"],
                 dtype=row["dtype"],
                 num_calls=row["num_calls"],
-                share=row["us"] / total_us if total_us > 0 else None,
+                share=row["us"] / total_us if on_cpu and total_us > 0 else None,
             )
             for row in rows
         ),
         precision_share=shares,
-        share_of="time of matmuls and convolutions"
-        if any(row["heavy"] for row in rows)
-        else "time of all operators",
+        share_of=f"{'time of ' if on_cpu else ''}"
+        + ("matmuls and convolutions" if any(row["heavy"] for row in rows) else "all operators"),
         num_layers=len(layers),
         num_layers_quantized=num_quantized,
         weights_quantized_share=_weights_quantized(graph),
@@ -92,6 +92,7 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
         unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers), held)),
         notes=(
             *coverage_notes(context, num_quantized, len(layers), _weights_quantized(graph)),
+            *batch_notes(said, context),
             *_notes(said, tf32),
         ),
     )
@@ -116,13 +117,16 @@ def _is_quantized(dtype: str) -> bool:
     return dtype == "int8" or dtype.endswith("-weights")
 
 
-def _precision_share(rows: list[dict[str, Any]]) -> dict[str, float]:
+def _precision_share(rows: list[dict[str, Any]], on_cpu: bool) -> dict[str, float]:
+    """Shares of the time on a CPU; of the operators on a GPU, whose kernels are only launched
+    in the time that ONNX Runtime notes."""
     counted = [row for row in rows if row["heavy"]] or rows
-    total = sum(row["us"] for row in counted)
+    weight = "us" if on_cpu else "num_calls"
+    total = sum(row[weight] for row in counted)
     shares: dict[str, float] = {}
     for row in counted:
         if total > 0:
-            shares[row["dtype"]] = shares.get(row["dtype"], 0.0) + row["us"] / total
+            shares[row["dtype"]] = shares.get(row["dtype"], 0.0) + row[weight] / total
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
@@ -275,6 +279,13 @@ def coverage_notes(
         return ()
     weights = _percent(share or 0.0)
     return (f"{num_quantized} of {num_layers} layers are quantized, {weights} of weights",)
+
+
+def batch_notes(said: dict[str, Any], context: Context) -> tuple[str, ...]:
+    """Says where a graph takes one batch only although the model takes any."""
+    if said["fixed_batch"] and context.model.batch.dynamic:
+        return (f"the export fixed the batch: this graph takes {said['batch']} items and no other",)
+    return ()
 
 
 def _notes(said: dict[str, Any], tf32: bool) -> list[str]:

@@ -21,9 +21,9 @@ def export_graph(
 ) -> str:
     """Export a module as `model.onnx`; inputs and outputs keep their dotted names.
 
-    With `dynamic` the batch axis stays free; else the graph is for `batch_size` rows, or for
-    the example's where that is None. Returns the path of the graph. bfloat16 inputs and
-    outputs are float32 at the border, as numpy has no bfloat16.
+    With `dynamic` the batch axis stays free where torch.export can keep it so; else the graph
+    is for `batch_size` rows, or for the example's where that is None. Returns its path.
+    bfloat16 inputs and outputs are float32 at the border, as numpy has no bfloat16.
     """
     from pathlib import Path
 
@@ -58,9 +58,14 @@ def export_graph(
                 **ends,
             )
             return path
-        program = torch.export.export(
-            flat, tuple(tensors), dynamic_shapes=free_axes(source, tensors, dynamic), strict=False
-        )
+        try:
+            program = export_program(flat, tensors, source, dynamic)
+        except torch._dynamo.exc.UserError:
+            # It runs at other sizes, and yet its code fixes or bounds the batch when traced.
+            if not dynamic:
+                raise
+            tensors = example_tensors(source_dir, source, False, batch_size)
+            program = export_program(flat, tensors, source, False)
         exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True, **ends)
     assert exported is not None
     # The exporter notes source lines in every node: paths of the building machine.
@@ -69,6 +74,17 @@ def export_graph(
     exported.model.metadata_props.clear()
     exported.save(path)
     return path
+
+
+@portable
+def export_program(
+    flat: torch.nn.Module, tensors: list[torch.Tensor], source: dict[str, Any], dynamic: bool
+) -> Any:
+    """The module as an exported program. Raises torch's UserError where the batch is not free."""
+    import torch
+
+    axes = free_axes(source, tensors, dynamic)
+    return torch.export.export(flat, tuple(tensors), dynamic_shapes=axes, strict=False)
 
 
 @portable

@@ -40,8 +40,10 @@ def inspect_session(
     counted = [entry for entry in operators if entry["heavy"]] or operators
     axes = json.loads((Path(out_dir) / "source.json").read_text(encoding="utf-8"))["batch_axes"]
     rows = [value.shape()[axes[name]] for name, value in values.items() if name in axes]
+    taken = {value.name: value.shape for value in session.get_inputs()}
     return {
         "batch": rows[0] if rows else None,
+        "fixed_batch": any(isinstance(taken[n][axes[n]], int) for n in values if n in axes),
         "engine_version": onnxruntime.__version__,
         "providers": used,
         "provider_options": session.get_provider_options(),
@@ -96,8 +98,9 @@ def profile_calls(
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         device = "cpu" if used[0] == "CPUExecutionProvider" else "cuda"
+        device_id = int(dict(providers).get(used[0], {}).get("device_id", 0))
         for output in profiled.get_outputs():
-            binding.bind_output(output.name, device)
+            binding.bind_output(output.name, device, device_id)
         start_s = time.perf_counter()
         num_calls = -1  # the first call is not like the others
         while num_calls < 3 or (time.perf_counter() - start_s < 0.2 and num_calls < 50):
@@ -139,7 +142,9 @@ def tabulate_operators(events: list[dict[str, Any]], num_calls: int) -> list[dic
         goes_in = {dtype for entry in said.get("input_type_shape", ()) for dtype in entry}
         comes_out = {dtype for entry in said.get("output_type_shape", ()) for dtype in entry}
         both = [d for d in floats if d in goes_in] or [d for d in floats if d in comes_out]
-        if any(word in name for word in int8_words) and name != "DynamicQuantizeLinear":
+        if name.startswith("TRTKernel"):
+            dtype = "unknown"  # TensorRT's own engine, which does not tell
+        elif any(word in name for word in int8_words) and name != "DynamicQuantizeLinear":
             dtype = "int8"
         elif name == "MatMulNBits":
             dtype = "nbits"
@@ -147,7 +152,7 @@ def tabulate_operators(events: list[dict[str, Any]], num_calls: int) -> list[dic
             dtype = floats[both[0]]
         else:
             dtype = min(goes_in | comes_out, default="none")
-        heavy = any(word in name for word in heavy_words) and name != "DynamicQuantizeLinear"
+        heavy = name.startswith("TRTKernel") or any(word in name for word in heavy_words)
         provider = said.get("provider", "")
         row = rows.setdefault(
             (name, dtype, provider),

@@ -34,10 +34,7 @@ def export_steps(context: Context) -> tuple[Step, ...]:
         )
         return copied, note
     dynamic = context.model.batch.dynamic
-    params: dict[str, Json] = {
-        "dynamic": dynamic,
-        "batch_size": None if dynamic else batch_of(context),
-    }
+    params: dict[str, Json] = {"dynamic": dynamic, "batch_size": batch_of(context)}
     opened = Step(
         phase="build.open",
         function=open_traced if context.model.kind == "torchscript" else open_module,

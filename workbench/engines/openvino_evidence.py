@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from workbench.core.evidence import Evidence, OperatorUse
 from workbench.core.json import Json
-from workbench.engines.onnx_evidence import coverage_notes, unmet_use, use_labels
+from workbench.engines.onnx_evidence import batch_notes, coverage_notes, unmet_use, use_labels
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
@@ -36,7 +36,10 @@ def read_evidence(raw: Json, context: Context) -> Evidence:
         fused={f"{name} (merged)": num for name, num in said["merged"].items()},
         labels=(*_labels(shares), *use_labels(said, context)),
         unmet=tuple(_unmet(said, context, shares, num_quantized, len(layers))),
-        notes=coverage_notes(context, num_quantized, len(layers), _weights_quantized(said)),
+        notes=(
+            *coverage_notes(context, num_quantized, len(layers), _weights_quantized(said)),
+            *batch_notes(said, context),
+        ),
     )
 
 

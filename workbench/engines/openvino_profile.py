@@ -43,6 +43,12 @@ def inspect_compiled(
     formats = sorted({node["dtype"] for node in nodes if node["heavy"]})
     return {
         "batch": rows[0] if rows else None,
+        "fixed_batch": any(
+            port.partial_shape[axes[name]].is_static
+            for port in compiled.inputs
+            for name in port.names
+            if name in axes
+        ),
         "engine_version": openvino.__version__,
         "devices": compiled.get_property("EXECUTION_DEVICES"),
         "precision": compiled.get_property("INFERENCE_PRECISION_HINT").to_string(),

@@ -137,6 +137,17 @@ def set_tf32(
     ]
 
 
+@portable
+def allow_tensorrt(
+    providers: list[tuple[str, dict[str, Any]]], option: str
+) -> list[tuple[str, dict[str, Any]]]:
+    """Let TensorRT choose kernels of a shorter format where they are quicker."""
+    return [
+        (name, {**options, option: "1"} if name == "TensorrtExecutionProvider" else options)
+        for name, options in providers
+    ]
+
+
 @applies(
     Precision,
     "onnxruntime",
@@ -146,6 +157,17 @@ def set_tf32(
 )
 def plan_precision(lever: Precision, context: Context) -> tuple[Step, ...]:
     """fp16 and bf16 convert the graph; fp32 and tf32 are a switch of the GPU's provider."""
+    if lever.value in ("fp16", "bf16") and provider_of(context) == "tensorrt":
+        # TensorRT keeps a graph's formats only as far as its own options allow them.
+        return (
+            Step(
+                phase="load.precision",
+                function=allow_tensorrt,
+                reads=("providers",),
+                writes="providers",
+                params={"option": f"trt_{lever.value}_enable"},
+            ),
+        )
     if lever.value in ("fp16", "bf16"):
         convert = convert_to_fp16 if lever.value == "fp16" else convert_to_bf16
         return (Step(phase="build.precision", function=convert, reads=("graph",)),)

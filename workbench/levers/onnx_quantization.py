@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.json import Json
 from workbench.levers.onnx_calibration import calibration_batches
 from workbench.levers.onnx_file import write_graph
+from workbench.levers.onnx_precision import allow_tensorrt
 from workbench.levers.onnx_provider import provider_of
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context, Step, portable
@@ -257,4 +258,14 @@ def plan_quantization(lever: Quantization, context: Context) -> tuple[Step, ...]
         }
     else:
         function, params = quantize_weights, {"bits": int(lever.dtype[3:]), "block_size": 32}
-    return (Step(phase="build.quantize", function=function, reads=reads, params=params),)
+    rewrite = Step(phase="build.quantize", function=function, reads=reads, params=params)
+    if provider_of(context) != "tensorrt":
+        return (rewrite,)
+    allow = Step(
+        phase="load.precision",
+        function=allow_tensorrt,
+        reads=("providers",),
+        writes="providers",
+        params={"option": "trt_int8_enable"},
+    )
+    return rewrite, allow
