@@ -19,6 +19,7 @@ from workbench.core.recipe import Recipe
 from workbench.engines.engine import engine
 from workbench.engines.render import render
 from workbench.levers.step import Context
+from workbench.levers.threads import thread_environment
 
 _FORK = """
 import importlib.util, json, os, sys, traceback, warnings
@@ -104,8 +105,12 @@ def job(sample: Sample, recipe: Recipe, **settings: Any) -> Job:
     return Job(sample=sample, context=context, text=render(context))
 
 
-def run_all(work: Path, *wanted: Job) -> list[Ran]:
-    """Build, load, predict and inspect each, one after another."""
+def run_all(work: Path, *wanted: Job, wait: str = "passive") -> list[Ran]:
+    """Build, load, predict and inspect each, one after another.
+
+    `wait` is how the threads of all of them wait: torch, which is imported before the fork,
+    settles it.
+    """
     work.mkdir(parents=True, exist_ok=True)
     contexts = [one.context for one in wanted]
     jobs = []
@@ -118,12 +123,11 @@ def run_all(work: Path, *wanted: Job) -> list[Ran]:
         inputs = folder / "inputs.npz"
         np.savez(inputs, **{name: array[:size] for name, array in sample.inputs.items()})
         jobs.append({"folder": str(folder), "source": str(sample.source), "inputs": str(inputs)})
-    passive = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(work / "caches")}
     done = subprocess.run(
         [sys.executable, "-c", _FORK],
         input=json.dumps(jobs),
-        env={**os.environ, **passive, **caches},
+        env={**os.environ, **thread_environment(wait), **caches},
         cwd=work,
         text=True,
         capture_output=True,

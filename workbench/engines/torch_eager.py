@@ -164,7 +164,13 @@ def running_steps(
             writes="synchronize",
             params=device,
         ),
-        Step(phase="load.inspect", function=make_memory, writes="memory", params=device),
+        Step(
+            phase="load.inspect",
+            function=make_memory,
+            reads=("used_before",) if context.device.kind == "cuda" else (),
+            writes="memory",
+            params=device,
+        ),
         Step(
             phase="load.inspect",
             function=inspect,
@@ -211,7 +217,8 @@ def torch_steps(
     last: tuple[Step, ...] = ()
     if context.device.kind == "cuda":
         device: dict[str, Json] = {"device": context.device.id}
-        first = (Step(phase="load.flags", function=use_device, params=device),)
+        used = Step(phase="load.flags", function=use_device, writes="used_before", params=device)
+        first = (used,)
         last = (
             Step(
                 phase="load.pipeline",

@@ -114,12 +114,18 @@ def make_synchronize(device: str) -> Callable[[], None]:
 
 
 @portable
-def use_device(device: str) -> None:
-    """Make a GPU the one that streams and graphs are made on."""
+def use_device(device: str) -> int:
+    """Make a GPU the one that streams and graphs are made on.
+
+    Returns the bytes in use on it now, by everyone and with this process's own context: what
+    the model adds is counted from there.
+    """
     import torch
 
     torch.cuda.init()
     torch.cuda.set_device(device)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return int(total_bytes - free_bytes)
 
 
 @portable
@@ -149,8 +155,12 @@ def with_events(pipeline: Any, device: str) -> Any:
 
 
 @portable
-def make_memory(device: str) -> Callable[[], dict[str, Any]]:
-    """A function that reads the GPU allocator, in bytes; {} on a CPU, which has none."""
+def make_memory(used_before: int = 0, *, device: str) -> Callable[[], dict[str, Any]]:
+    """A function that reads the GPU allocator, in bytes; {} on a CPU, which has none.
+
+    "device_used_bytes" is what is in use on the device beyond `used_before`: cuDNN's and
+    other libraries' own memory is in it, and a neighbour's if that changes meanwhile.
+    """
     if device == "cpu":
         return dict
     import torch
@@ -161,7 +171,7 @@ def make_memory(device: str) -> Callable[[], dict[str, Any]]:
             "allocator_bytes": torch.cuda.memory_allocated(device),
             "allocator_peak_bytes": torch.cuda.max_memory_allocated(device),
             "allocator_reserved_bytes": torch.cuda.memory_reserved(device),
-            "device_used_bytes": total_bytes - free_bytes,
+            "device_used_bytes": max(total_bytes - free_bytes - used_before, 0),
         }
 
     return memory

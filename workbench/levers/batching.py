@@ -17,7 +17,7 @@ class Batching(Lever):
     name: ClassVar[str] = "batch"
     title: ClassVar[str] = "Batch size"
     help: ClassVar[str] = "Items in one call: more throughput, and a longer wait for each."
-    values: ClassVar[tuple[str, ...]] = ("1", "2", "4", "8", "16", "32", "64")
+    values: ClassVar[tuple[str, ...]] = ("1", "8", "32")
 
     size: int
 

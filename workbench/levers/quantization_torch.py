@@ -70,10 +70,17 @@ def quantization_warnings(value: str, context: Context) -> tuple[str, ...]:
         return ()
     if any("vnni" in name or name == "amx_int8" for name in sets):
         return ()
-    return (
+    said = [
         f"{context.device.reading} has no VNNI instructions: small or few layers in int8 may be "
-        "slower than in fp32",
-    )
+        "slower than in fp32"
+    ]
+    recipe = context.recipe
+    if value == "int8-dynamic" and recipe.get("fusion") in ("freezing", "max-autotune"):
+        said.append(
+            "without VNNI the kernels that Inductor packs frozen int8 weights for add products in "
+            "16 bits, which large ones overflow: look at the quality"
+        )
+    return tuple(said)
 
 
 @applies(

@@ -27,7 +27,7 @@ class Threads(Lever):
     name: ClassVar[str] = "threads"
     title: ClassVar[str] = "Threads"
     help: ClassVar[str] = "How many threads compute a call, and whether idle ones spin."
-    values: ClassVar[tuple[str, ...]] = ("1", "2", "4", "1:active", "2:active", "auto:active")
+    values: ClassVar[tuple[str, ...]] = ("1", "2", "4", "2:active")
 
     num: int | None
     wait: Wait
