@@ -62,23 +62,26 @@ def run(stand: Stand, notebook: Notebook) -> None:
         raise RuntimeError(artifact.message)
     plain = (artifact / "pipeline.py").read_text(encoding="utf-8")
 
-    def serve(num_passes: int) -> tuple[Server, protocol.Loaded]:
-        """A fresh worker; the file is rewritten, and a worker reads it once."""
+    # Started together: while one is timed the others have imported torch, and only wait.
+    servers = [Server(stand, with_torch=True) for _ in range(4)]
+
+    def serve(server: Server, num_passes: int) -> protocol.Loaded:
+        """Load the artifact; its file is rewritten, and a worker reads it once."""
         text = plain + _LOOP.format(num_passes=num_passes)
         (artifact / "pipeline.py").write_text(text, encoding="utf-8")
-        server = Server(stand, with_torch=True)
-        return server, server.load(stand, subject, recipe, artifact, limit_s=120)
+        return server.load(stand, subject, recipe, artifact, limit_s=120)
 
-    baseline, loaded = serve(PASSES)
+    baseline, twin, control, injected = servers
+    call_s = serve(baseline, PASSES).call_s
     lengths = ROUNDS_S[:1] if stand.quick else ROUNDS_S
     for length_s in lengths:
-        alone(notebook, baseline, loaded.call_s, length_s, stand.quick)
-    twin, _ = serve(PASSES)
-    together(notebook, baseline, twin, loaded.call_s, lengths[-1 if stand.quick else 1])
-    control, _ = serve(PASSES)
-    injected, _ = serve(PASSES + 1)
+        alone(notebook, baseline, call_s, length_s, stand.quick)
+    serve(twin, PASSES)
+    together(notebook, baseline, twin, call_s, lengths[-1 if stand.quick else 1])
+    serve(control, PASSES)
+    serve(injected, PASSES + 1)
     sides = {"A against A": (twin, 1), "5 % injected": (injected, 3), "control": (control, 2)}
-    visits = compare(stand, notebook, baseline, sides, loaded.call_s, lengths)
+    visits = compare(stand, notebook, baseline, sides, call_s, lengths)
     report(stand, notebook, visits, lengths)
 
 
