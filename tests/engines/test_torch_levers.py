@@ -186,6 +186,20 @@ def test_what_inductor_fused_is_counted(ran: dict[str, tuple[Ran, Sample]]) -> N
     assert folded.fused == {"conv-bn": 1}
 
 
+def test_no_attention_kernel_comes_out_of_another_ones_cache(
+    attending: Sample, tmp_path: Path
+) -> None:
+    """Three rows of one study share a cache of compiled code, whichever came first."""
+    recipes = [Recipe(engine="torch-compile", attention=a) for a in ("math", "flash", None)]
+    math, flash, free = run_all(tmp_path, *(job(attending, recipe) for recipe in recipes))
+    assert math.evidence is not None, math.error
+    assert flash.evidence is not None, flash.error
+    assert free.evidence is not None, free.error
+    assert math.evidence.attention == "math"
+    assert flash.evidence.attention == "flash"
+    assert free.evidence.attention == "flash", "PyTorch's own choice"
+
+
 def replaced(
     monkeypatch: pytest.MonkeyPatch, recipe: Recipe, sample: Sample, **settings: Any
 ) -> Job:

@@ -30,17 +30,30 @@ def attention_unavailable(value: str, context: Context) -> str | None:
 
 
 @applies(Attention, "torch", "torch-compile", unavailable=attention_unavailable)
-def plan_attention(lever: Attention, _context: Context) -> tuple[Step, ...]:
+def plan_attention(lever: Attention, context: Context) -> tuple[Step, ...]:
     """Allow this kernel and no other around the call."""
-    return (
-        Step(
-            phase="load.call",
-            function=with_attention,
-            reads=("call",),
-            writes="call",
-            params={"kernel": lever.value},
-        ),
+    allowed = Step(
+        phase="load.call",
+        function=with_attention,
+        reads=("call",),
+        writes="call",
+        params={"kernel": lever.value},
     )
+    if context.recipe.engine == "torch":
+        return (allowed,)
+    return (Step(phase="load.flags", function=set_no_trace_cache), allowed)
+
+
+@portable
+def set_no_trace_cache() -> None:
+    """Trace anew instead of taking the traced graph from the cache on disk.
+
+    That cache does not know which attention kernels were allowed (torch 2.13): it hands a
+    graph that was traced for one kernel to a run that allows another.
+    """
+    import torch._functorch.config
+
+    torch._functorch.config.enable_autograd_cache = False
 
 
 @portable
