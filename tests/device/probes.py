@@ -118,7 +118,7 @@ def memory_kinds(*, device: str, **_: Any) -> dict[str, Any]:
     before = gpu_counters(device).memory_used_bytes if device != "cpu" else None
     meter = MemoryMeter()
     meter.start()
-    memory = make_memory(device)
+    memory = make_memory(device=device)
     large = torch.ones(250_000_000, dtype=torch.float32, device=device)
     del large
     small = torch.ones(25_000_000, dtype=torch.float32, device=device)

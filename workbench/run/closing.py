@@ -54,9 +54,12 @@ def _extras(crew: Crew, records: Records, live: Live, number: int) -> None:
             postprocess_s=answer.postprocess_s,
         )
     memory = msgspec.json.decode(answer.memory, type=MemoryReading)
-    if live.context.device.kind == "cuda":
-        # The worker sees what everybody uses; what this row added was seen from outside.
+    if live.device_used_bytes is not None:
+        # Seen from outside, so that the worker's own context and libraries are in it.
         memory = replace(memory, device_used_bytes=live.device_used_bytes)
+    elif memory.device_used_bytes is not None:
+        note = "the device's memory is without the CUDA context: NVML did not answer"
+        memory = replace(memory, notes=(*memory.notes, note))
     records.update(
         number,
         cold_start=cold,
