@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import hashlib
 import json
 import os
 import platform
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -85,7 +87,8 @@ def run(benchmark: Benchmark[S], argv: Sequence[str] | None = None) -> int:
     else:
         path = benchmark.path_of(options.out)
         options.out.mkdir(parents=True, exist_ok=True)
-        samples = benchmark.measure(options)
+        with _terminable():
+            samples = benchmark.measure(options)
         if not benchmark.keeps_own_file:
             write_samples(path, samples)
     samples = benchmark.relevant(samples)
@@ -96,6 +99,20 @@ def run(benchmark: Benchmark[S], argv: Sequence[str] | None = None) -> int:
     else:
         _print(benchmark, options, path, claims, tables)
     return 0 if all_hold(claims) else 1
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind as an exit: schedulers and busy processes are ended on the way out."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parse(

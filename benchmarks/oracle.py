@@ -64,7 +64,8 @@ def pooled_noise(trials: Sequence[Trial], controls: Sequence[Control]) -> Noise 
     residuals: list[float] = []
     zero: list[float] = []
     processes: list[tuple[int, int]] = []
-    for index, record in enumerate((*trials, *controls)):
+    records: list[Trial | Control] = [*trials, *controls]
+    for index, record in enumerate(records):
         groups: dict[tuple[int, int], list[float]] = {}
         for visit in record.visits:
             groups.setdefault(visit.processes, []).append(float(np.median(visit.typical)) * STEP)

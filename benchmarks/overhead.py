@@ -171,25 +171,26 @@ def alternate(
     """Serve an artifact as a worker does, and let rounds and bare loops take turns."""
     from workbench.measure.rounds import calls_for, run_round, warm_up
     from workbench.run.rows import read_rows
-    from workbench.run.worker import Server, import_pipeline
+    from workbench.run.worker import import_pipeline
 
     folder = study / "artifacts" / artifact
     pipeline = import_pipeline(folder / "pipeline.py").load(str(folder))
-    server = Server(pipeline, read_rows(study / "model", study / "source"), batch_size)
-    warm = warm_up(server.pipeline, server.placed)
+    rows = read_rows(study / "model", study / "source")
+    placed = [pipeline.place(arrays) for arrays in rows.sets(batch_size)]
+    warm = warm_up(pipeline, placed)
     num_calls = calls_for(warm.call_s, ROUND_S)
 
     def timed() -> float:
         done = run_round(
-            server.pipeline,
-            server.placed,
+            pipeline,
+            placed,
             num_calls=num_calls,
-            items_per_call=server.items_per_call,
+            items_per_call=batch_size,
         )
         return done.wall_s / num_calls
 
     def bare() -> float:
-        return bare_loop(server.pipeline.call, server.placed, num_calls)
+        return bare_loop(pipeline.call, placed, num_calls)
 
     encode = msgspec.json.Encoder().encode
     with out.open("wb") as stream:

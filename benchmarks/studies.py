@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -17,7 +17,7 @@ from workbench.core.model import Model
 from workbench.run.client import Client
 
 # Rows that are wanted for their artifact or their start, not for their speed.
-BRIEFLY = {"max_visits": 1, "min_visits": 1}
+BRIEFLY: dict[str, Any] = {"max_visits": 1, "min_visits": 1}
 _QUIET_S = 0.5
 _QUIET_LIMIT_S = 120.0
 
@@ -77,8 +77,3 @@ def is_sample(name: str) -> bool:
     from workbench.sources import sample_names
 
     return name in sample_names()
-
-
-def python() -> str:
-    """The interpreter that benchmarks and their studies run with."""
-    return sys.executable

@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ ENGINES = ("torch", "onnxruntime")
 SETUPS = tuple(f"{model}/{engine}" for model in MODELS for engine in ENGINES)
 INJECTED = tuple(injected for injected, _, _ in DECIDES)
 # The budget of rows that nobody gives one, and the longest that a claim allows.
-SAME_BUDGET_S = RunOptions().budget_s
+SAME_BUDGET_S, SAME_BUDGET_QUICK_S = RunOptions().budget_s, 10.0
 INJECTED_BUDGET_S = max(limit_s for _, _, limit_s in DECIDES)
 # Trials of one batch live at once and share the time between each other's visits.
 SAME_ROWS = 8
@@ -122,8 +122,9 @@ def next_batch(
 class Bench:
     """Runs batches, in studies below a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, same_budget_s: float = SAME_BUDGET_S) -> None:
         self._folder = folder
+        self._same_budget_s = same_budget_s
         self._models: dict[tuple[str, int | None], Model] = {}
         self._artifacts: dict[str, Built] = {}
 
@@ -150,7 +151,7 @@ class Bench:
                     for recipe, f in zip(recipes, batch.injected, strict=True)
                 }
                 keys = plant(folder, built, passes)
-            budget_s = SAME_BUDGET_S if same else INJECTED_BUDGET_S
+            budget_s = self._same_budget_s if same else INJECTED_BUDGET_S
             ended = _run_to_the_end(study, recipes, budget_s)
             shut_down(folder)
             rows = study.variants()
@@ -288,12 +289,15 @@ def measure(options: Options) -> list[Sample]:
     extra = options.extra
     wanted = QUICK if options.quick else FULL
     states: Sequence[State] = (extra.state,) if extra.state else STATES
-    setups = SETUPS[:1] if options.quick else SETUPS
+    setups: Sequence[str] = SETUPS[:1] if options.quick else SETUPS
+    if extra.setup:
+        setups = (extra.setup,)
     until_s = time.monotonic() + extra.minutes * 60
     num_new = num_failures = 0
     folder = Path(tempfile.mkdtemp(prefix="workbench-truth-"))
     try:
-        bench = Bench(folder)
+        same_budget_s = SAME_BUDGET_QUICK_S if options.quick else SAME_BUDGET_S
+        bench = Bench(folder, same_budget_s=same_budget_s)
         while num_new < extra.trials and time.monotonic() < until_s:
             batch = next_batch(samples, states, wanted, setups)
             if batch is None:
@@ -325,14 +329,14 @@ def _line(batch: Batch, made: Sequence[Sample], seconds: float) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    number: Callable[[str], float] = float
     parser.add_argument(
-        "--trials", type=number, default=float("inf"), help="stop after so many new trials"
+        "--trials", type=float, default=float("inf"), help="stop after so many new trials"
     )
     parser.add_argument(
-        "--minutes", type=number, default=float("inf"), help="start no batch after so long"
+        "--minutes", type=float, default=float("inf"), help="start no batch after so long"
     )
     parser.add_argument("--state", choices=STATES, help="only trials of this state")
+    parser.add_argument("--setup", choices=SETUPS, help="only trials of this model and engine")
 
 
 BENCHMARK: Benchmark[Sample] = Benchmark(
