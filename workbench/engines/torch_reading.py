@@ -216,8 +216,17 @@ def unmet(report: dict[str, Any], labels: tuple[str, ...], context: Context) -> 
                 f"layers, {share:.0f} % of weights"
             )
         else:
-            missing.append(f"{name}={text} was asked for and not seen")
+            seen = precision_words(report) if name == Precision.name else ""
+            missing.append(f"{name}={text} was asked for and not seen{seen}")
     return tuple(missing)
+
+
+def precision_words(report: dict[str, Any]) -> str:
+    """ "; of its arithmetic's time 75 % in tf32, 25 % in fp32", "" where there is none."""
+    shares, share_of = precision_shares(report)
+    ordered = sorted(shares.items(), key=lambda pair: -pair[1])
+    parts = [f"{100 * share:.0f} % in {dtype}" for dtype, share in ordered]
+    return f"; of its arithmetic's {share_of} {', '.join(parts)}" if parts else ""
 
 
 def expected_label(name: str, text: str) -> set[str] | None:
