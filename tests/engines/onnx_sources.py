@@ -198,12 +198,13 @@ def context_of(
 
 def serve(source: Path, context: Context, inputs: Arrays, work: Path) -> Served:
     """Build in one process, load and predict in another. Raises RuntimeError with its stderr."""
-    artifact = build(source, context, work)
-    np.savez(work / "inputs.npz", **inputs)
-    _run(_SERVE, str(artifact), str(work))
+    return served(build(source, context, work), context, inputs, work)
+
+
+def served(artifact: Path, context: Context, inputs: Arrays, work: Path) -> Served:
+    """Load an artifact and predict, in a process of its own. Raises RuntimeError likewise."""
+    outputs = answer_of(artifact, inputs, work)
     said = json.loads((work / "raw.json").read_text())
-    with np.load(work / "outputs.npz") as archive:
-        outputs = dict(archive)
     return Served(
         outputs=outputs,
         names=tuple(said["names"]),
@@ -244,6 +245,15 @@ def _run(code: str, *arguments: str) -> None:
     assert done.stdout == "", f"it printed: {done.stdout[:500]}"
 
 
+def record_here(recipe: Recipe) -> None:
+    """Note in the support table that the recipe's cells ran on this machine's CPU."""
+    from tests.engines.recorded import record
+    from workbench.devices.cpu import describe_cpu
+
+    cells = [f"{recipe.engine},{lever}={value}" for lever, value in recipe.levers]
+    record([recipe.engine, *cells], describe_cpu())
+
+
 CNN = """
 import torch
 from torch import nn
@@ -266,6 +276,34 @@ class Net(nn.Module):
 
 def make():
     return Net()
+"""
+
+ATTENTION = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(64, 32)
+        self.query, self.key, self.value = (nn.Linear(32, 32) for _ in range(3))
+        self.out = nn.Linear(32, 32)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        q, k, v = (
+            layer(x).unflatten(-1, (4, 8)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        # Of one row for all queries, as a padding mask is.
+        mask = (ids > 4)[:, None, None, :]
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+def make():
+    return Attention()
 """
 
 ENCODER = """

@@ -22,6 +22,7 @@ from tests.engines.onnx_sources import (
     host,
     linear_graph,
     prepared,
+    record_here,
     serve,
     write_onnx,
 )
@@ -70,6 +71,7 @@ def test_a_factory_is_exported_compiled_and_served_without_torch(tmp_path: Path)
 
 _VALUES = [
     ({"precision": "fp32"}, "fp32", 1e-5),
+    ({"threads": "1"}, "fp32", 1e-5),
     ({"threads": "2"}, "2 threads", 1e-5),
     ({"quantization": "int8-static"}, "int8", 0.06),
     ({"quantization": "int8-weights"}, "int8-weights", 0.02),
@@ -93,6 +95,7 @@ def test_a_value_that_a_cpu_has_is_built_served_and_named(
         assert (served.evidence.num_layers_quantized, served.evidence.num_layers) == (12, 12)
         assert (served.evidence.weights_quantized_share or 0) > 0.9
         assert served.evidence.precision_share[label] > 0.5
+    record_here(PLAIN.replace(**levers))
 
 
 @portable

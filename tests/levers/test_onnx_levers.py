@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.engines.onnx_sources import (
+    ATTENTION,
     CPU,
     H100,
     Sample,
@@ -21,12 +23,16 @@ from tests.engines.onnx_sources import (
     encoder_sample,
     error_of,
     prepared,
+    record_here,
     serve,
+    served,
+    torch_sample,
 )
 from workbench.core.device import Device
 from workbench.core.recipe import Recipe
 from workbench.engines import load_all
 from workbench.levers import (
+    Batching,
     offer,
     onnx_fusion,
     onnx_precision,
@@ -75,7 +81,10 @@ _VALUES = [
     ({"fusion": "transformer"}, "transformer fusion", 1e-5),
     ({"precision": "fp32"}, "fp32", 1e-5),
     ({"threads": "1"}, "fp32", 1e-5),
-    ({"threads": "2:active"}, "active threads", 1e-5),
+    ({"threads": "2"}, "2 threads", 1e-5),
+    ({"threads": "1:active"}, "active threads", 1e-5),
+    ({"threads": "2:active"}, "2 threads", 1e-5),
+    ({"threads": "auto:active"}, "active threads", 1e-5),
     ({"provider": "cpu"}, "fp32", 1e-5),
 ]
 
@@ -87,11 +96,12 @@ _VALUES = [
 def test_a_value_that_a_cpu_has_is_built_served_and_named(
     levers: dict[str, str], label: str, tolerance: float, encoder: Sample, tmp_path: Path
 ) -> None:
-    served = _serve(encoder, tmp_path, **levers)
-    assert served.imported == ()
-    assert error_of(served, encoder) < tolerance
-    assert label in served.evidence.labels
-    assert served.evidence.unmet == ()
+    answered = _serve(encoder, tmp_path, **levers)
+    assert answered.imported == ()
+    assert error_of(answered, encoder) < tolerance
+    assert label in answered.evidence.labels
+    assert answered.evidence.unmet == ()
+    record_here(PLAIN.replace(**levers))
 
 
 @pytest.mark.slow
@@ -162,15 +172,50 @@ def test_transformer_fusion_of_a_graph_without_attention_is_unmet(
 def test_a_batch_is_named_by_the_items_of_the_call(
     name: str, encoder: Sample, tmp_path: Path
 ) -> None:
-    """An artifact is the same for every batch; a call of another size is not as asked."""
-    recipe = Recipe(name, batch=8)
-    context = context_of(encoder.model, recipe)
-    eight = {"ids": encoder.inputs["ids"][:8]}
-    served = serve(encoder.source, context, eight, tmp_path / "eight")
-    assert served.evidence.labels == ("fp32", "batch 8")
-    assert served.evidence.unmet == ()
-    again = serve(encoder.source, context, encoder.inputs, tmp_path / "forty").evidence
-    assert again.unmet == ("a batch of 8 was asked for; a call has 40 items",)
+    """One graph takes every batch; a call of another size than the recipe's is not as asked."""
+    artifact = build(encoder.source, context_of(encoder.model, Recipe(name)), tmp_path)
+    for text in Batching.values:
+        recipe = Recipe(name, batch=text)
+        rows = np.arange(int(text)) % 40
+        one = Sample(
+            source=encoder.source,
+            model=encoder.model,
+            inputs={"ids": encoder.inputs["ids"][rows]},
+            reference={name: array[rows] for name, array in encoder.reference.items()},
+        )
+        context = context_of(one.model, recipe)
+        answered = served(artifact, context, one.inputs, tmp_path)
+        assert error_of(answered, one) < 1e-5
+        assert answered.evidence.labels == ("fp32", f"batch {text}")
+        assert answered.evidence.unmet == ()
+        record_here(recipe)
+    context = context_of(encoder.model, Recipe(name, batch=8))
+    other = served(artifact, context, encoder.inputs, tmp_path).evidence
+    assert other.unmet == ("a batch of 8 was asked for; a call has 40 items",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_scaled_dot_product_attention_with_a_padding_mask_stays_one_operator(
+    is_replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = np.random.default_rng(2).integers(5, 64, (6, 12))
+    ids[:, 9:] = 0
+    sample = torch_sample(tmp_path / "source", ATTENTION, {"ids": ids}, ["output"])
+    if is_replaced:
+        monkeypatch.setattr(onnx_fusion, "whole_attention_opset", whole_attention_opset)
+        monkeypatch.setattr(onnx_fusion, "fuse_transformer", fuse_transformer)
+    answered = _serve(sample, tmp_path / "work", fusion="transformer")
+    assert error_of(answered, sample) < 1e-5
+    assert ("transformer fusion" in answered.evidence.labels) is not is_replaced
+    assert (answered.evidence.fused.get("Attention") == 1) is not is_replaced
+    assert bool(answered.evidence.unmet) is is_replaced
+
+
+@portable
+def whole_attention_opset() -> int | None:
+    """Does nothing: the exporter picks its own."""
+    return None
 
 
 @pytest.mark.slow

@@ -150,11 +150,18 @@ def _fused(rows: list[dict[str, Any]], graph: dict[str, Any]) -> dict[str, int]:
         if name not in saved and name not in graph["operators"] and _MERGED.search(name) and num
     }
     fused.update(graph["transformer_fusions"])
+    fused.update({name: num for name, num in executed.items() if "Attention" in name})
     for name in _ABSORBED:
         gone = saved.get(name, 0) - executed.get(name, 0)
         if gone > 0:
             fused[f"{name} (merged)"] = gone
     return dict(sorted(fused.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _merges_attention(graph: dict[str, Any]) -> bool:
+    """Whether the saved graph has attention, or more than the session merges, as one operator."""
+    whole = any("Attention" in name for name in graph["operators"])
+    return whole or bool(set(graph["transformer_fusions"]) - _MADE_ANYWAY)
 
 
 def _device(said: dict[str, Any]) -> str:
@@ -191,7 +198,7 @@ def _labels(
     level = _LEVELS.get(said["level"], said["level"])
     if level != "all":
         labels.append(f"fusion {level}")
-    if set(graph["transformer_fusions"]) - _MADE_ANYWAY:
+    if _merges_attention(graph):
         labels.append("transformer fusion")
     labels += [_SHORT[p] for p in said["providers"] if p in _SHORT and p != "CPUExecutionProvider"]
     return tuple(labels)
@@ -237,7 +244,7 @@ def _unmet(
         )
     fusion = recipe.get("fusion")
     found = said["graph"]["transformer_fusions"]
-    if fusion == "transformer" and not set(found) - _MADE_ANYWAY:
+    if fusion == "transformer" and not _merges_attention(said["graph"]):
         others = f"; {', '.join(found)} are merged without it as well" if found else ""
         unmet.append(f"transformer fusion was asked for; it found no attention to merge{others}")
     elif fusion in _LEVELS.values() and _LEVELS.get(said["level"]) != fusion:

@@ -16,8 +16,19 @@ if TYPE_CHECKING:
 
 
 @portable
+def exporter_opset() -> int | None:
+    """The operator set that the exporter picks by itself: None."""
+    return None
+
+
+@portable
 def export_graph(
-    module: torch.nn.Module, source_dir: str, out_dir: str, dynamic: bool, batch_size: int | None
+    module: torch.nn.Module,
+    source_dir: str,
+    out_dir: str,
+    opset: int | None,
+    dynamic: bool,
+    batch_size: int | None,
 ) -> str:
     """Export a module as `model.onnx`; inputs and outputs keep their dotted names.
 
@@ -66,7 +77,9 @@ def export_graph(
                 raise
             tensors = example_tensors(source_dir, source, False, batch_size)
             program = export_program(flat, tensors, source, False)
-        exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True, **ends)
+        exported = torch.onnx.export(
+            program, dynamo=True, verbose=False, optimize=True, opset_version=opset, **ends
+        )
     assert exported is not None
     # The exporter notes source lines in every node: paths of the building machine.
     for node in exported.model.graph.all_nodes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.core.json import Json
 from workbench.engines.engine import Engine, register
 from workbench.engines.onnx_evidence import read_evidence
-from workbench.engines.onnx_export import export_graph, open_traced
+from workbench.engines.onnx_export import export_graph, exporter_opset, open_traced
 from workbench.engines.onnx_graph import copy_graph, describe_graph, note_exported
 from workbench.engines.onnx_session import open_session, session_options, session_pipeline
 from workbench.engines.torch_source import open_module
@@ -44,11 +44,12 @@ def export_steps(context: Context) -> tuple[Step, ...]:
     exported = Step(
         phase="build.graph",
         function=export_graph,
-        reads=("module", "source_dir", "out_dir"),
+        reads=("module", "source_dir", "out_dir", "opset"),
         writes="graph",
         params=params,
     )
-    return opened, exported, note
+    opset = Step(phase="build.opset", function=exporter_opset, writes="opset")
+    return opened, opset, exported, note
 
 
 def unavailable(context: Context) -> str | None:
@@ -103,6 +104,8 @@ ENGINE = register(
         accepts=("factory", "exported", "torchscript", "onnx"),
         build_phases=(
             "build.open",
+            "build.opset",
+            "build.attention",
             "build.graph",
             "build.note",
             "build.fuse",

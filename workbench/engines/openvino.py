@@ -65,6 +65,7 @@ ENGINE = register(
         accepts=("factory", "exported", "torchscript", "onnx"),
         build_phases=(
             "build.open",
+            "build.opset",
             "build.graph",
             "build.note",
             "build.convert",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.levers.fusion import Fusion
 from workbench.levers.onnx_file import write_graph
@@ -42,6 +42,46 @@ def set_optimization(options: onnxruntime.SessionOptions, level: str) -> None:
 
 
 @portable
+def whole_attention_opset() -> int:
+    """The first operator set with Attention: scaled dot-product attention stays one operator.
+
+    In the exporter's own, older one it is spelled out, with shapes computed at run time, in a
+    pattern that ONNX Runtime's fusions do not know.
+    """
+    return 23
+
+
+@portable
+def widen_masks(model: Any) -> None:
+    """Repeat attention masks of one row for every query: ONNX Runtime's Attention does not.
+
+    Seen with 1.32: a mask of shape (batch, 1, 1, keys), which ONNX allows, is refused. To be
+    removed when it is broadcast.
+    """
+    import numpy
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    nodes = []
+    for node in graph.node:
+        mask = node.input[3] if node.op_type == "Attention" and len(node.input) > 3 else ""
+        if node.domain in ("", "ai.onnx") and mask:
+            new = {part: f"{node.name}.{part}" for part in ("rows", "to", "mask")}
+            ones = f"{node.name}.ones"
+            graph.initializer.append(numpy_helper.from_array(numpy.ones(1, dtype="int64"), ones))
+            nodes += [
+                # The queries' axis of (batch, heads, queries, width).
+                helper.make_node("Shape", [node.input[0]], [new["rows"]], start=2, end=3),
+                helper.make_node("Concat", [new["rows"], ones], [new["to"]], axis=0),
+                helper.make_node("Expand", [mask, new["to"]], [new["mask"]]),
+            ]
+            node.input[3] = new["mask"]
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+@portable
 def fuse_transformer(graph: str) -> None:
     """Merge attention, layer normalisation and GELU into ONNX Runtime's own operators.
 
@@ -78,16 +118,20 @@ def fuse_transformer(graph: str) -> None:
         logging.disable(logging.NOTSET)
         logger.setLevel(level)
     model = fused.model
+    widen_masks(model)
     if all(entry.domain != "com.microsoft" for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     write_graph(model, graph)
 
 
 @applies(Fusion, "onnxruntime", unavailable=fusion_unavailable, values=_VALUES)
-def plan_fusion(lever: Fusion, _context: Context) -> tuple[Step, ...]:
-    """A level is an option of the session; the transformer fusions rewrite the graph."""
+def plan_fusion(lever: Fusion, context: Context) -> tuple[Step, ...]:
+    """A level is an option of the session; the transformer fusions change the graph."""
     if lever.value == "transformer":
-        return (Step(phase="build.fuse", function=fuse_transformer, reads=("graph",)),)
+        fuse = Step(phase="build.fuse", function=fuse_transformer, reads=("graph",))
+        if context.model.kind in ("onnx", "torchscript"):
+            return (fuse,)
+        return Step(phase="build.attention", function=whole_attention_opset, writes="opset"), fuse
     return (
         Step(
             phase="load.fusion",

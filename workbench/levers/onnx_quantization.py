@@ -75,13 +75,17 @@ def quantize_dynamic_int8(graph: str, reduce_range: bool) -> None:
     Matmuls with constant weights only: ONNX Runtime's dynamic convolution has one scale for
     all channels and is slower than fp32. `reduce_range` keeps weights to 7 bits.
     """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    nodes = onnx.load(graph, load_external_data=False).graph.node
+    # ONNX's own Attention has no weights in it, and the quantizer takes it for the other one.
+    merged = any((n.op_type, n.domain) == ("Attention", "com.microsoft") for n in nodes)
     with quiet_quantizer():
         quantize_dynamic(
             graph,
             f"{graph}.int8",
-            op_types_to_quantize=["MatMul", "Gemm", "Attention"],
+            op_types_to_quantize=["MatMul", "Gemm", *(["Attention"] if merged else [])],
             per_channel=True,
             reduce_range=reduce_range,
             weight_type=QuantType.QInt8,
