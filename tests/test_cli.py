@@ -241,3 +241,22 @@ def test_export_says_how_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[
     shutil.copytree(ran_study().folder, copied)
     assert main(["export", str(copied), "2", str(tmp_path / "out"), "--force"]) == 0
     assert f"python {tmp_path / 'out' / 'pipeline.py'} --check" in capsys.readouterr().out
+
+
+def test_lab_opens_a_copy_of_the_welcome_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook that is there already is the user's, and is not replaced."""
+    stand_in = tmp_path / "modules" / "jupyterlab"
+    stand_in.mkdir(parents=True)
+    (stand_in / "__init__.py").touch()
+    (stand_in / "__main__.py").write_text("import sys; print(sys.argv[1:])")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    command = [sys.executable, "-m", "workbench", "lab", "--folder", str(tmp_path / "work"), "--"]
+    done = subprocess.run([*command, "--no-browser"], capture_output=True, text=True, check=True)
+    notebook = tmp_path / "work" / "welcome.ipynb"
+    assert done.stdout.strip() == repr([str(notebook), "--no-browser"])
+    assert json.loads(notebook.read_text())["nbformat"] == 4
+    notebook.write_text("mine")
+    subprocess.run([*command, "--no-browser"], capture_output=True, check=True)
+    assert notebook.read_text() == "mine"

@@ -160,6 +160,10 @@ def _parser() -> argparse.ArgumentParser:
 
     samples = _command(commands, "samples", _samples, "the bundled sample models")
     _json_option(samples)
+
+    lab = _command(commands, "lab", _lab, "JupyterLab on the welcome notebook")
+    lab.add_argument("--folder", default=".", help="where the notebook is copied to (here)")
+    lab.add_argument("jupyter", nargs="*", help="options for JupyterLab, after --")
     return parser
 
 
@@ -387,6 +391,27 @@ def _samples(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(f"sample:{name}" for name in names))
     return OK
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    """JupyterLab on the welcome notebook: a copy below the folder, which is never replaced."""
+    import importlib.util
+    import shutil
+    import subprocess
+
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise errors.RunError(
+            'JupyterLab is not installed here; pip install "accel-workbench[lab]" brings it.'
+        )
+    package = Path(__file__).parent
+    homes = (package / "notebooks", package.parent / "notebooks")
+    bundled = next(home / "welcome.ipynb" for home in homes if (home / "welcome.ipynb").exists())
+    notebook = Path(arguments.folder) / bundled.name
+    if not notebook.exists():
+        notebook.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(bundled, notebook)
+    command = [sys.executable, "-m", "jupyterlab", str(notebook), *arguments.jupyter]
+    return subprocess.run(command, check=False).returncode
 
 
 def _open(folder: str) -> Study:
