@@ -131,6 +131,33 @@ run()
     assert "pad" in note
 
 
+MERGING = """
+from torch import nn
+
+
+def make():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3),
+        nn.ReLU(), nn.Flatten(), nn.Linear(576, 64), nn.ReLU(), nn.Linear(64, 10),
+    )
+"""
+
+
+def test_static_int8_merges_what_follows_a_layer_at_any_batch(tmp_path: Path) -> None:
+    """One kernel each, quantizing and activation included, and the same answers as fp32."""
+    rows = np.random.default_rng(0).standard_normal((40, 1, 8, 8)).astype("float32")
+    sample = torch_sample(tmp_path / "made", MERGING, {"x": rows}, ["output"])
+    recipe = Recipe(engine="torch-compile", quantization="int8-static")
+    runs = run_all(tmp_path / "runs", job(sample, recipe), job(sample, recipe.replace(batch=1)))
+    for found in runs:
+        assert found.evidence is not None, found.error
+        assert found.error_of(sample) < 0.05
+        assert found.evidence.precision_share == {"int8": 1.0}
+        assert found.evidence.fused["oneDNN qconv_pointwise"] == 2
+        assert found.evidence.fused["oneDNN qlinear_pointwise"] == 2
+        assert (found.evidence.num_layers_quantized, found.evidence.num_layers) == (4, 4)
+
+
 def test_a_second_process_finds_the_compiled_code_and_shows_the_same(tmp_path: Path) -> None:
     """Evidence does not depend on whether kernels came from the cache."""
     rows = np.ones((40, 8), dtype="float32")

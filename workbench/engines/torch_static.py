@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def static_steps(context: Context) -> tuple[Step, ...]:
-    """Flatten and, after the lever has quantized it, save the graph; lower and run it."""
+    """Flatten and, after the lever has quantized it, save the graph; compile and run it."""
     dynamic = context.model.batch.dynamic
     kept = {"make_place", "make_call", "make_fetch", "make_inspect"}
     return (
@@ -55,7 +55,9 @@ def static_steps(context: Context) -> tuple[Step, ...]:
         # Packed weights have to be constants of the compiled graph.
         Step(phase="load.flags", function=set_freezing),
         Step(phase="load.open", function=open_program, reads=("out_dir",), writes="module"),
-        Step(phase="load.compile", function=lower_by_shape, reads=("module",), writes="compiled"),
+        Step(
+            phase="load.compile", function=compile_quantized, reads=("module",), writes="compiled"
+        ),
         Step(phase="load.place", function=make_flat_place, reads=("source",), writes="place"),
         Step(phase="load.call", function=make_flat_call, reads=("compiled",), writes="call"),
         Step(phase="load.inspect", function=make_flat_fetch, reads=("out_dir",), writes="fetch"),
@@ -124,30 +126,18 @@ def open_program(out_dir: str) -> torch.nn.Module:
 
 
 @portable
-def lower_by_shape(module: torch.nn.Module) -> Callable[..., Any]:
-    """Lower the graph to x86 int8 kernels and compile it, for every shape of the inputs.
+def compile_quantized(module: torch.nn.Module) -> Callable[..., Any]:
+    """Compile the graph; quantize, compute and dequantize become one x86 int8 kernel each.
 
-    The lowering packs weights for one shape; other shapes are lowered when they come.
+    torchao's passes that merge them are registered by this import. They run when weights are
+    frozen. Lowering the graph with torchao first and then compiling it would run them twice,
+    and the second time stumbles over what the first merged (torchao 0.18).
     """
     import torch
-    from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86
+    import torchao.quantization.pt2e.lowering
 
-    lowered: dict[Any, Any] = {}
-
-    def run(*tensors: torch.Tensor) -> Any:
-        key = tuple(tensor.shape for tensor in tensors)
-        if key not in lowered:
-            with torch.no_grad():
-                graph = lower_pt2e_quantized_to_x86(module, tensors)
-            for node in graph.graph.nodes:
-                # Lowered convolutions are channels-last, which a view cannot flatten.
-                if node.target is torch.ops.aten.view.default:
-                    node.target = torch.ops.aten.reshape.default
-            graph.recompile()
-            lowered[key] = torch.compile(graph)
-        return lowered[key](*tensors)
-
-    return run
+    assert torchao.quantization.pt2e.lowering is not None
+    return torch.compile(module)
 
 
 @portable
@@ -164,12 +154,11 @@ def make_flat_place(source: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
 
 @portable
 def make_flat_call(compiled: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A function that runs the lowered graph on placed inputs, without autograd."""
+    """A function that runs the compiled graph on placed inputs, without autograd."""
     import torch
 
     def call(placed: Any) -> Any:
-        # Lowering exports, which inference mode does not allow.
-        with torch.no_grad():
+        with torch.inference_mode():
             return compiled(*placed)
 
     return call

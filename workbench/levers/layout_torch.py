@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def layout_unavailable(_value: str, context: Context) -> str | None:
-    """Why channels-last changes nothing here: the model has no images."""
+    """Why channels-last changes nothing here: no images, or kernels that see to it themselves."""
+    if context.recipe.get("quantization") == "int8-static":
+        return "static int8 packs convolution weights in an order of its kernels' own"
     if not any(len(spec.shape) == 4 for spec in context.model.inputs) and not any(
         "conv2d" in kind.lower() for kind in context.model.layers
     ):

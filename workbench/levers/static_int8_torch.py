@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def plan_static(context: Context) -> tuple[Step, ...]:
-    """Quantize the captured graph in build; the engine saves, lowers and compiles it."""
+    """Quantize the captured graph in build; the engine saves and compiles it."""
     has_vnni = any("vnni" in s or s == "amx_int8" for s in context.device.instruction_sets)
     return (
         Step(
