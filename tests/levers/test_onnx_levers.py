@@ -300,7 +300,7 @@ def test_a_lever_that_does_nothing_loses_its_label_and_is_unmet(
     [
         ("precision", "tf32", CPU, "tf32 needs the tensor cores of an NVIDIA GPU"),
         ("precision", "bf16", CPU, "bf16 not supported by ONNX Runtime on a CPU: Gemm"),
-        ("quantization", "fp8", CPU, "fp8 needs compute capability 8.9"),
+        ("quantization", "fp8", H100, "not of onnxruntime"),
         ("quantization", "int8-dynamic", H100, "no CUDA kernel"),
         ("quantization", "int8-static", H100, "CUDA provider has no int8"),
         ("provider", "cuda", CPU, "CUDA unavailable: it needs an NVIDIA GPU"),

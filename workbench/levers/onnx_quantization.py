@@ -22,11 +22,6 @@ _DOT_PRODUCTS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "dotpro
 def quantization_unavailable(value: str, context: Context) -> str | None:
     """Why ONNX Runtime cannot quantize in this way here."""
     provider = provider_of(context)
-    if value == "fp8":
-        return (
-            "ONNX Runtime has no fp8 matmul for quantized graphs; fp8 needs compute capability "
-            f"8.9 and PyTorch, and this is {context.device.reading}"
-        )
     if value == "int8-dynamic" and provider != "cpu":
         return (
             "ONNX Runtime finds activations' scales on the CPU only (DynamicQuantizeLinear has "
@@ -242,6 +237,7 @@ def _activations(context: Context) -> str:
     Quantization,
     "onnxruntime",
     unavailable=quantization_unavailable,
+    values=("int8-dynamic", "int8-static", "int8-weights", "int4-weights"),
     warnings=quantization_warnings,
 )
 def plan_quantization(lever: Quantization, context: Context) -> tuple[Step, ...]:
