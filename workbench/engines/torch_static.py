@@ -137,7 +137,8 @@ def compile_quantized(module: torch.nn.Module) -> Callable[..., Any]:
     import torchao.quantization.pt2e.lowering
 
     assert torchao.quantization.pt2e.lowering is not None
-    return torch.compile(module)
+    compiled: Callable[..., Any] = torch.compile(module)
+    return compiled
 
 
 @portable
