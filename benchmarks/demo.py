@@ -21,6 +21,7 @@ from benchmarks.studies import shut_down
 from workbench.core.errors import WorkbenchError
 from workbench.core.recipe import Recipe
 from workbench.study.choice import best
+from workbench.study.terminal import print_comparison
 
 MODEL, MODEL_QUICK = "digits-cnn-wide", "digits-cnn"
 # The order is that of their starts: what is quick to build comes first.
@@ -137,7 +138,7 @@ def measure(options: Options) -> list[Sample]:
             shut_down(folder)
         comparison = study.compare()
         if not options.extra.json:
-            print(comparison)
+            print_comparison(comparison)
         say(f"Report: {study.report(folder / 'report.html').resolve()}")
         chosen = best(comparison).row
         samples: list[Sample] = [

@@ -298,17 +298,31 @@ def _free_bytes(ours: Watch | None = None) -> int:
 
     So it stays the same when others come and go. Median of a few readings.
     """
-    own = {process.pid for process in ours.seen.values()} if ours is not None else set()
+    own = set(ours.seen) if ours is not None else set()
     readings = []
     for _ in range(5):
         total = psutil.virtual_memory().available
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.pid not in own:
-                    total += process.memory_full_info().uss
+            with contextlib.suppress(psutil.Error, OSError):
+                if (process.pid, process.create_time()) not in own:
+                    total += _anonymous_bytes(process)
         readings.append(total)
         time.sleep(0.1)
     return int(statistics.median(readings))
+
+
+def _anonymous_bytes(process: psutil.Process) -> int:
+    """A process's share of memory that no file backs: what is back when it ends.
+
+    Pages of files count as free already, whoever has mapped them. Where the kernel does not
+    tell (Linux does since 5.9), the memory that is the process's alone.
+    """
+    rollup = Path(f"/proc/{process.pid}/smaps_rollup")
+    if rollup.exists():
+        for line in rollup.read_text().splitlines():
+            if line.startswith("Pss_Anon:"):
+                return int(line.split()[1]) * 1024
+    return int(process.memory_full_info().uss)
 
 
 def _files() -> set[str]:
