@@ -280,6 +280,8 @@ class BringUp:
             with_torch=self._crew.num_spares > 1 or _converts(context),
             environment=process_environment(row.recipe, context.settings),
             cache=artifact.key,
+            # An engine that serves without torch but builds with it exports.
+            to_export=not chosen.serves_with_torch and _converts(context),
         )
         batch = row.recipe.get("batch")
         answer = self._crew.ask(
@@ -304,7 +306,13 @@ class BringUp:
         return self._take_for(number, with_torch=with_torch, environment=environment, cache="")[0]
 
     def _take_for(
-        self, number: int, *, with_torch: bool, environment: dict[str, str], cache: str
+        self,
+        number: int,
+        *,
+        with_torch: bool,
+        environment: dict[str, str],
+        cache: str,
+        to_export: bool = False,
     ) -> tuple[Worker, bool]:
         caches = self._study / "caches" / (cache or "none")
         assign = protocol.Assign(
@@ -316,7 +324,7 @@ class BringUp:
             },
         )
         self.worker, cold = self._crew.take(
-            with_torch=with_torch, environment=environment, assign=assign
+            with_torch=with_torch, environment=environment, assign=assign, to_export=to_export
         )
         return self.worker, cold
 

@@ -56,11 +56,25 @@ class Crew:
         while self._has_torch and len(self._spares) < num_spares:
             self._spares.append(self._spawn(with_torch=True, environment=default_environment()))
 
+    def prime(self) -> None:
+        """Make one warm spare ready to export, without waiting for it; only while idle."""
+        if any(spare.is_primed for spare in self._spares):
+            return
+        for spare in self._spares:
+            if spare.pid in self._ready or spare.connection.poll(0):
+                self._await_ready(spare)
+                protocol.send(spare.connection, protocol.Prime())
+                spare.num_pending += 1
+                spare.is_primed = True
+                return
+
     def settle(self) -> None:
         """Wait until every spare has finished its imports: they would disturb a round."""
         for spare in list(self._spares):
             try:
                 self._await_ready(spare)
+                if spare.num_pending:
+                    self._answer(spare, "load", _START_LIMIT_S, None)
             except (WorkerGone, StageTimeout):
                 # The row that needs torch will say what is wrong with it.
                 self.dismiss(spare)
@@ -71,15 +85,18 @@ class Crew:
         with_torch: bool,
         environment: dict[str, str],
         assign: protocol.Assign,
+        to_export: bool = False,
     ) -> tuple[Worker, bool]:
         """A worker for one variant, and whether it was started cold for it.
 
-        A spare is taken where torch is wanted and the environment is the default's.
+        A spare is taken where torch is wanted and the environment is the default's;
+        `to_export` prefers one that is primed for it, others are left that one.
         """
         wanted = default_environment() | environment
         spare = None
         if with_torch and not environment and self._spares:
-            spare = self._spares.pop(0)
+            spare = min(self._spares, key=lambda each: each.is_primed != to_export)
+            self._spares.remove(spare)
         worker = spare or self._spawn(with_torch=with_torch, environment=wanted)
         self._workers.append(worker)
         try:

@@ -251,6 +251,7 @@ class Group:
 
     def _visit(self, live: Live) -> None:
         self._crew.settle()
+        self._bring_up.stage = "measure"
         visit = self._make_visit(live)
         self._records.add_visit(live.number, visit)
         live.visits.append(visit)

@@ -85,6 +85,8 @@ class Worker:
         self.log = log
         # Orders whose answers have not been read.
         self.num_pending = 0
+        # Whether it was made ready to export.
+        self.is_primed = False
         command = [python, "-m", "workbench.run.worker", str(child.fileno()), str(os.getpid())]
         if with_torch:
             command.append("--torch")

@@ -29,6 +29,10 @@ class Assign(Message, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None
 
 
+class Prime(Message, frozen=True, kw_only=True):
+    """Make a spare ready to export: imports and tables that its first export would pay for."""
+
+
 class Prepare(Message, frozen=True, kw_only=True):
     """Turn a captured model into a source folder; answered by Prepared."""
 
@@ -242,7 +246,9 @@ class Event(Message, frozen=True, kw_only=True):
     progress: bytes
 
 
-ToWorker = Assign | Prepare | Build | Load | Calls | Evaluate | Inspect | MeasureExtras | Exit
+ToWorker = (
+    Assign | Prime | Prepare | Build | Load | Calls | Evaluate | Inspect | MeasureExtras | Exit
+)
 FromWorker = (
     Ready | Done | Prepared | Loaded | RoundDone | Evaluated | Inspected | Extras | Failed | Note
 )

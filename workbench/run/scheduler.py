@@ -116,6 +116,7 @@ class Scheduler:
         """Wait for a request; True where it is time to leave."""
         self._lock.release()
         self._crew.refill()
+        self._crew.prime()
         self._crew.reap()
         idle_s = time.monotonic() - self._idle_since_s
         if idle_s > _KEEP_BASELINE_S:

@@ -91,6 +91,8 @@ class _Worker:
         match order:
             case protocol.Assign():
                 return _assign(order)
+            case protocol.Prime():
+                return _prime_export()
             case protocol.Prepare():
                 return self._prepare(order)
             case protocol.Build():
@@ -291,6 +293,16 @@ def _build(order: protocol.Build) -> protocol.Done:
         pipeline.synchronize()
         compile_s = time.perf_counter() - start_s
     return protocol.Done(seconds=seconds, compile_s=compile_s)
+
+
+def _prime_export() -> protocol.Done:
+    """Pay in advance for the first export, where the exporter is installed."""
+    from workbench.engines.onnx_prime import prime_export
+
+    start_s = time.perf_counter()
+    with contextlib.suppress(ImportError):
+        prime_export()
+    return protocol.Done(seconds=time.perf_counter() - start_s)
 
 
 def _prime_torch() -> None:
