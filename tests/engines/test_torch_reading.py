@@ -10,12 +10,8 @@ from tests.engines.onnx_sources import H100, context_of, prepared
 from workbench.core.evidence import Evidence
 from workbench.core.model import TensorSpec
 from workbench.core.recipe import Recipe
-from workbench.engines.torch_evidence import (
-    arithmetic_kernels,
-    is_arithmetic,
-    layout_of,
-    operators_of,
-)
+from workbench.engines.torch_evidence import layout_of
+from workbench.engines.torch_profile import arithmetic_kernels, is_arithmetic, operators_of
 from workbench.engines.torch_reading import read_evidence
 
 IMAGES = (TensorSpec(name="x", dtype="float32", shape=("batch", 3, 8, 8)),)
