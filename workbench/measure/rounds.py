@@ -219,26 +219,27 @@ def warm_up(
 ) -> WarmUp:
     """Call until calls no longer get faster, for at most about `max_s` seconds.
 
-    Each call is synchronised. Calls after the first are grouped into windows of at least
+    Each call is synchronised. The first is neither counted towards `max_s` nor taken for a
+    warm one: it may compile for minutes. Calls after the first are grouped into windows of at least
     30 ms and three calls; it is stable when, after at least seven calls and one with every
     input, the newest window's median is no more than 12 % below the lowest of the two windows
     before. Raises whatever the pipeline raises.
     """
     calls = _timed_calls(pipeline, placed, clock)
-    limit_s = max_s
-    first_call_s = spent_s = next(calls)
+    first_call_s = next(calls)
+    spent_s = 0.0
     num_calls = 1
     min_calls = max(MIN_WARMUP_CALLS, len(placed))
     medians: list[float] = []
-    window: list[float] = [first_call_s]
+    window: list[float] = []
     is_stable = False
-    while spent_s < limit_s and not is_stable:
+    while not window or (spent_s < max_s and not is_stable):
         window = []
         while len(window) < MIN_WINDOW_CALLS or sum(window) < WINDOW_S:
             window.append(next(calls))
             spent_s += window[-1]
             num_calls += 1
-            if spent_s >= limit_s:
+            if spent_s >= max_s:
                 break
         medians.append(median(window))
         if len(medians) >= 3 and num_calls >= min_calls:
