@@ -23,7 +23,13 @@ from workbench.run.failures import RowStopped, failure_of, internal, stopped
 from workbench.run.live import Live
 from workbench.run.records import Records
 from workbench.run.servers import Servers
-from workbench.run.visits import MIN_GAP_S, SideLost, make_alternating_visit, make_visit
+from workbench.run.visits import (
+    MIN_GAP_S,
+    SideLost,
+    make_alternating_visit,
+    make_visit,
+    ratio_now,
+)
 
 CONTROL = 0
 _MAX_GROUP = 10
@@ -119,8 +125,12 @@ class Group:
         live.first_visit = len(live.visits)
         self._bring_up.stage = "check"
         ratio = first_ratio(baseline, live)
-        self._records.update(number, state="checking", first_ratio=ratio)
         limit = row.options.early_stop_ratio
+        if limit is not None and ratio < 1 / limit and not self._servers.alternating:
+            # The baseline's calls were made some time ago, on a machine in another mood.
+            with self._servers.awake(baseline):
+                ratio = self._ratio_now(baseline, live)
+        self._records.update(number, state="checking", first_ratio=ratio)
         if limit is not None and ratio < 1 / limit:
             self._finish(live, "stopped-early")
             return
@@ -293,6 +303,12 @@ class Group:
                     log = self._bring_up.log(1)
                     raise RowFailed(failure_of(error.cause, "measure", log)) from error
         raise AssertionError("returned or raised")
+
+    def _ratio_now(self, baseline: Live, live: Live) -> float:
+        try:
+            return ratio_now(self._crew, baseline, live)
+        except SideLost as error:
+            raise error.cause from error
 
     def _decide(self, live: Live) -> Decision:
         return decide(live.visits, self._control_visits(), threshold=live.options.threshold)
