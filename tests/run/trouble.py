@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 CRASH, EXIT, HANG, RAISE, MEMORY, INFINITE, SLOW, CRASH_LATE = 41, 42, 43, 44, 45, 46, 47, 48
-# The crash that comes late waits for so many calls of its process.
-NUM_CALLS_BEFORE = 400
+# The crash that comes late waits so long after its process's first call: visits are two
+# seconds apart, so it comes in the rounds.
+CRASH_AFTER_S = 4.0
 
 
 class Trouble(torch.nn.Module):
@@ -25,7 +26,7 @@ class Trouble(torch.nn.Module):
         self.body = torch.nn.Sequential(
             torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)
         )
-        self.num_calls = 0
+        self.first_call_s: float | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of shape (batch, 4) from x of shape (batch, 16)."""
@@ -44,8 +45,8 @@ class Trouble(torch.nn.Module):
         elif size == SLOW:
             time.sleep(0.2)
         elif size == CRASH_LATE:
-            self.num_calls += 1
-            if self.num_calls > NUM_CALLS_BEFORE:
+            self.first_call_s = self.first_call_s or time.monotonic()
+            if time.monotonic() - self.first_call_s > CRASH_AFTER_S:
                 ctypes.string_at(0)
         logits: torch.Tensor = self.body(x)
         return logits * float("inf") if size == INFINITE else logits
