@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pynvml
 import pytest
 
@@ -20,29 +18,27 @@ from workbench.devices.nvidia import describe_gpus
 
 
 def test_the_load_of_others_leaves_ours_out() -> None:
-    before = CpuTimes(total_s=100.0, idle_s=50.0, own_s=10.0)
-    after = CpuTimes(total_s=104.0, idle_s=51.0, own_s=12.0)
+    before = CpuTimes(total_s=100.0, idle_s=50.0)
+    after = CpuTimes(total_s=104.0, idle_s=51.0)
     # Of 4 CPU seconds 1 was idle and 2 were ours.
-    assert load_of_others(before, after) == 0.25
+    assert load_of_others(before, after, 2.0) == 0.25
 
 
 def test_the_load_of_others_stays_a_share() -> None:
-    before = CpuTimes(total_s=100.0, idle_s=50.0, own_s=10.0)
+    before = CpuTimes(total_s=100.0, idle_s=50.0)
     # Clocks of processes and of the machine tick apart by a hair.
-    after = CpuTimes(total_s=101.0, idle_s=50.0, own_s=11.01)
-    assert load_of_others(before, after) == 0.0
+    after = CpuTimes(total_s=101.0, idle_s=50.0)
+    assert load_of_others(before, after, 1.01) == 0.0
 
 
 def test_no_tick_is_no_reading() -> None:
-    now = CpuTimes(total_s=100.0, idle_s=50.0, own_s=10.0)
-    assert load_of_others(now, now) is None
+    now = CpuTimes(total_s=100.0, idle_s=50.0)
+    assert load_of_others(now, now, 0.0) is None
 
 
-def test_our_own_time_is_found_and_a_dead_process_is_no_error() -> None:
-    gone = 2**22 + 1
-    assert cpu_times([os.getpid(), gone]).own_s > 0
-    assert cpu_times([gone]).own_s == 0
-    assert cpu_times([]).total_s >= cpu_times([]).idle_s > 0
+def test_the_machine_has_worked_and_rested() -> None:
+    now = cpu_times()
+    assert now.total_s > now.idle_s > 0
 
 
 def test_every_counter_of_a_card() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,44 +13,31 @@ from workbench.devices.nvidia import card_of, nvml
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTimes:
-    """CPU seconds since boot: of the whole machine, and of some processes of ours."""
+    """CPU seconds of the whole machine since boot."""
 
     total_s: float
     idle_s: float
-    own_s: float
 
 
-def cpu_times(pids: Iterable[int]) -> CpuTimes:
-    """The machine's CPU time now, and that of `pids` and of their ended children.
-
-    A process that is gone counts 0, so keep `pids` alive between two readings.
-    """
+def cpu_times() -> CpuTimes:
+    """The machine's CPU time now."""
     times = psutil.cpu_times()
     # Guest time is inside user time on Linux already.
     total = sum(value for name, value in times._asdict().items() if not name.startswith("guest"))
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    own = 0.0
-    for pid in pids:
-        try:
-            used = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            continue
-        own += used.user + used.system
-        own += getattr(used, "children_user", 0.0) + getattr(used, "children_system", 0.0)
-    return CpuTimes(total_s=total, idle_s=idle, own_s=own)
+    return CpuTimes(total_s=total, idle_s=times.idle + getattr(times, "iowait", 0.0))
 
 
-def load_of_others(before: CpuTimes, after: CpuTimes) -> float | None:
+def load_of_others(before: CpuTimes, after: CpuTimes, own_s: float) -> float | None:
     """The share of the machine's CPU time that others used between two readings.
 
-    1.0 is every core; time stolen by a hypervisor counts as others'. None where the kernel's
-    clock (10 ms a core) did not tick in between.
+    `own_s` is the CPU time of our own work in between. 1.0 is every core; time stolen by a
+    hypervisor counts as others'. None where the kernel's clock (10 ms a core) did not tick.
     """
     total = after.total_s - before.total_s
     if total <= 0:
         return None
     busy = total - (after.idle_s - before.idle_s)
-    return min(1.0, max(0.0, (busy - (after.own_s - before.own_s)) / total))
+    return min(1.0, max(0.0, (busy - own_s) / total))
 
 
 @dataclass(frozen=True, kw_only=True)

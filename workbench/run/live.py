@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,7 +29,7 @@ class Live:
     """One row with a serving worker.
 
     `worker` is None while the row is asleep: where memory or the device does not hold two
-    servers at once, they take turns.
+    servers at once, they take turns. `called_s` is when it was last called (monotonic).
     `rest_s` is how long it rests after its round before another side is timed: spinning
     threads go on for a while. `ended_s` is when its last visit ended (monotonic), and
     `measured_s` the time its rounds and the baseline's beside them have taken. `process`
@@ -51,6 +52,7 @@ class Live:
     measured_s: float = 0.0
     ended_s: float = 0.0
     call_s: float = 0.0
+    called_s: float = field(default_factory=time.monotonic)
     rest_s: float = 0.0
     num_visits_in_process: int = 0
     device_used_bytes: int | None = None

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
-import psutil
 
 from workbench.core.errors import RunError
 from workbench.core.measurement import Pair, Round, Visit
+from workbench.devices.live import CpuTimes, cpu_times, load_of_others
 from workbench.measure.rounds import calls_for
 from workbench.run import protocol
 from workbench.run.crew import Crew
@@ -26,6 +26,8 @@ _ROUND_S = {"cpu": 0.05, "cuda": 0.1}
 _MAX_VISIT_S = 6.0
 # After a pause the first calls find cold caches and a slow clock; they are not recorded.
 _REWARM_S = 0.01
+# A server that has just been warmed up need not be warmed again.
+_STAYS_WARM_S = 0.05
 
 
 class SideLost(RunError):
@@ -44,7 +46,7 @@ def make_visit(crew: Crew, baseline: Live, variant: Live, number: int) -> Visit:
     """
     sides = (baseline, variant)
     plan = _Plan(baseline, variant)
-    started_s, watch = time.time(), _Watch()
+    started_s, before = time.time(), cpu_times()
     for side in sides:
         _rewarm(crew, side)
     pairs = []
@@ -59,7 +61,7 @@ def make_visit(crew: Crew, baseline: Live, variant: Live, number: int) -> Visit:
                 baseline_first=first is baseline,
             )
         )
-    return _visit(number, started_s, pairs, sides, watch)
+    return _visit(number, started_s, pairs, sides, before)
 
 
 def make_alternating_visit(
@@ -76,7 +78,7 @@ def make_alternating_visit(
     """
     sides = (baseline, variant)
     plan = _Plan(baseline, variant)
-    started_s, watch = time.time(), _Watch()
+    started_s, before = time.time(), cpu_times()
     first, second = random.sample(sides, 2)
     rounds: dict[int, list[Round]] = {}
     for side in (first, second):
@@ -88,7 +90,7 @@ def make_alternating_visit(
         Pair(baseline=ours, variant=theirs, baseline_first=first is baseline)
         for ours, theirs in zip(rounds[baseline.number], rounds[variant.number], strict=True)
     ]
-    return _visit(number, started_s, pairs, sides, watch)
+    return _visit(number, started_s, pairs, sides, before)
 
 
 def ratio_now(crew: Crew, baseline: Live, variant: Live) -> float:
@@ -115,12 +117,13 @@ class _Plan:
 
 
 def _rewarm(crew: Crew, side: Live) -> None:
-    if side.call_s < _REWARM_S:
+    is_warm = time.monotonic() - side.called_s < _STAYS_WARM_S
+    if side.call_s < _REWARM_S and not is_warm:
         _round(crew, side, calls_for(side.call_s, _REWARM_S))
 
 
 def _visit(
-    number: int, started_s: float, pairs: list[Pair], sides: tuple[Live, Live], watch: _Watch
+    number: int, started_s: float, pairs: list[Pair], sides: tuple[Live, Live], before: CpuTimes
 ) -> Visit:
     baseline, variant = sides
     for side, rounds in (
@@ -133,7 +136,7 @@ def _visit(
         number=number,
         started_s=started_s,
         pairs=tuple(pairs),
-        host_load=watch.load_of_others(own_s),
+        host_load=load_of_others(before, cpu_times(), own_s),
         baseline_process=baseline.process,
         variant_process=variant.process,
     )
@@ -152,6 +155,7 @@ def _round(crew: Crew, side: Live, num_calls: int) -> Round:
     except RunError as error:
         raise SideLost(side, error) from error
     assert isinstance(answer, protocol.RoundDone)
+    side.called_s = time.monotonic()
     if side.rest_s:
         crew.pause(side.rest_s)
     return Round(
@@ -164,32 +168,4 @@ def _round(crew: Crew, side: Live, num_calls: int) -> Round:
         event_s=answer.event_s,
         sm_clock_mhz=answer.sm_clock_mhz,
         throttled=None if answer.throttled is None else tuple(answer.throttled),
-    )
-
-
-class _Watch:
-    """What share of the machine others use, from now on."""
-
-    def __init__(self) -> None:
-        self._busy_s = _busy_seconds()
-        self._clock_s = time.monotonic()
-
-    def load_of_others(self, own_s: float) -> float | None:
-        """Share of all cores' time that was used by neither side."""
-        wall_s = time.monotonic() - self._clock_s
-        cores = psutil.cpu_count() or 1
-        if wall_s <= 0:
-            return None
-        others_s = _busy_seconds() - self._busy_s - own_s
-        return float(min(1.0, max(0.0, others_s / (wall_s * cores))))
-
-
-def _busy_seconds() -> float:
-    times = psutil.cpu_times()
-    return float(
-        sum(times)
-        - times.idle
-        - getattr(times, "iowait", 0.0)
-        - getattr(times, "guest", 0.0)
-        - getattr(times, "guest_nice", 0.0)
     )

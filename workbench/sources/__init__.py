@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 from workbench.sources.describe import describe
 from workbench.sources.fit import fit_inputs
 from workbench.sources.load import load
-from workbench.sources.memory import free_memory_bytes
 from workbench.sources.samples import sample_names
 
 if TYPE_CHECKING:
     from workbench.sources.preparation import prepare
 
-__all__ = ["describe", "fit_inputs", "free_memory_bytes", "load", "prepare", "sample_names"]
+__all__ = ["describe", "fit_inputs", "load", "prepare", "sample_names"]
 
 
 def __getattr__(name: str) -> object:
