@@ -17,9 +17,18 @@ import pytest
 
 import workbench as wb
 from tests.run import trouble
-from workbench.core.errors import RecipeError, RunError
-from workbench.core.variant import RunOptions, Variant
+from tests.run.living import (
+    descendants,
+    end_scheduler,
+    row,
+    rows_with_a_worker,
+    scheduler_pid,
+    wait_until,
+)
+from workbench.core.errors import RecipeError
+from workbench.core.variant import RunOptions
 from workbench.run.client import Client
+from workbench.run.servers import ONE_AT_A_TIME
 from workbench.study import Study
 
 pytestmark = pytest.mark.slow
@@ -39,48 +48,6 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
     pid = scheduler_pid(made)
     end_scheduler(made)
     assert pid is None or not psutil.pid_exists(pid)
-
-
-def scheduler_pid(study: Study) -> int | None:
-    try:
-        with Client.connect(study.folder, start=False) as client:
-            return client.status().pid
-    except RunError:
-        return None
-
-
-def end_scheduler(study: Study) -> None:
-    try:
-        client = Client.connect(study.folder, start=False)
-    except RunError:
-        return
-    family = descendants(study)
-    client.shutdown()
-    assert wait_until(lambda: not any(map(psutil.pid_exists, family)))
-
-
-def descendants(study: Study) -> list[int]:
-    """The scheduler's warden, the scheduler and everything below."""
-    pid = scheduler_pid(study)
-    if pid is None:
-        return []
-    warden = psutil.Process(pid).parent()
-    assert warden is not None
-    return [warden.pid, *(child.pid for child in warden.children(recursive=True))]
-
-
-def wait_until(condition: object, limit_s: float = 10.0) -> bool:
-    assert callable(condition)
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def row(study: Study, number: int) -> Variant:
-    return next(v for v in study.variants() if v.number == number)
 
 
 def test_failures_of_every_kind_leave_the_other_rows_unharmed(study: Study) -> None:
@@ -194,27 +161,6 @@ def test_an_unavailable_value_keeps_its_row_with_the_reason(study: Study) -> Non
     assert "quantization=fp8 is not available" in failure.message
 
 
-@pytest.mark.parametrize("stage", ["load", "measure"])
-def test_stop_acts_within_two_seconds_and_leaves_nothing(study: Study, stage: str) -> None:
-    study.run("engine=torch,batch=16", **QUICK)
-    before = set(descendants(study))
-    recipe = f"engine=torch,batch={trouble.HANG if stage == 'load' else 64}"
-    (number,) = study.run(recipe, wait=False, progress=False, max_visits=400)
-    wanted = {"load": {"loading"}, "measure": {"measuring"}}[stage]
-    assert wait_until(lambda: row(study, number).state in wanted, 60)
-    time.sleep(0.3)
-    started_s = time.monotonic()
-    study.stop(number)
-    assert wait_until(lambda: row(study, number).is_final, 5)
-    assert time.monotonic() - started_s < 2.0
-    stopped = row(study, number)
-    assert stopped.state == "stopped"
-    assert stopped.failure is not None
-    assert stopped.failure.kind == "stopped"
-    # Of what lives now, everything was there before or is a spare that was started anew.
-    assert wait_until(lambda: len(descendants(study)) <= len(before) + 2)
-
-
 def test_a_killed_scheduler_leaves_no_worker_and_loses_nothing(study: Study) -> None:
     study.run("engine=torch,batch=16", **QUICK)
     (number,) = study.run("engine=torch,batch=64", wait=False, progress=False)
@@ -270,3 +216,22 @@ def test_an_idle_scheduler_leaves(study: Study, monkeypatch: pytest.MonkeyPatch)
     assert family
     assert wait_until(lambda: not any(map(psutil.pid_exists, family)), 30)
     assert scheduler_pid(study) is None
+
+
+def test_where_two_do_not_fit_servers_take_turns(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At no time do two servers live, and the rows are measured and checked all the same."""
+    monkeypatch.setenv(ONE_AT_A_TIME, "1")
+    numbers = study.run("engine=torch,batch=16", wait=False, progress=False, budget_s=0.2)
+    seen: list[list[int]] = []
+    while not all(row(study, number).is_final for number in numbers):
+        seen.append(rows_with_a_worker(study))
+        time.sleep(0.02)
+    assert max(map(len, seen)) == 1, [rows for rows in seen if len(rows) > 1]
+    for number in numbers:
+        assert row(study, number).state == "done", row(study, number).failure
+    variant = row(study, numbers[1])
+    assert study.visits(variant.number)
+    assert variant.quality is not None
+    assert variant.evidence is not None

@@ -13,9 +13,12 @@ from pathlib import Path
 import torch
 
 CRASH, EXIT, HANG, RAISE, MEMORY, INFINITE, SLOW, CRASH_LATE = 41, 42, 43, 44, 45, 46, 47, 48
-# The crash that comes late waits so long after its process's first call: visits are two
-# seconds apart, so it comes in the rounds.
-CRASH_AFTER_S = 4.0
+HANG_LATE = 49
+# What comes late waits so long after its process's first call: visits are two seconds apart,
+# so it comes in the rounds.
+LATE_S = 4.0
+# Names the stage in which the model hangs, beside the sizes: "export".
+HANG_VARIABLE = "TROUBLE_HANGS_IN"
 
 
 class Trouble(torch.nn.Module):
@@ -31,25 +34,31 @@ class Trouble(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of shape (batch, 4) from x of shape (batch, 16)."""
         size = x.shape[0]
+        if os.environ.get(HANG_VARIABLE) == "export" and torch.compiler.is_exporting():
+            hang()
         if size == CRASH:
             ctypes.string_at(0)
         elif size == EXIT:
             os._exit(3)
         elif size == HANG:
-            # One native call that holds the interpreter's lock: no signal is handled.
-            ctypes.PyDLL(None).sleep(60)
+            hang()
         elif size == RAISE:
             raise ValueError("44 rows are too many")
         elif size == MEMORY:
             torch.empty(1 << 50)
         elif size == SLOW:
             time.sleep(0.2)
-        elif size == CRASH_LATE:
+        elif size in (CRASH_LATE, HANG_LATE):
             self.first_call_s = self.first_call_s or time.monotonic()
-            if time.monotonic() - self.first_call_s > CRASH_AFTER_S:
-                ctypes.string_at(0)
+            if time.monotonic() - self.first_call_s > LATE_S:
+                hang() if size == HANG_LATE else ctypes.string_at(0)
         logits: torch.Tensor = self.body(x)
         return logits * float("inf") if size == INFINITE else logits
+
+
+def hang() -> None:
+    """One native call of a minute that holds the interpreter's lock: no signal is handled."""
+    ctypes.PyDLL(None).sleep(60)
 
 
 def make() -> Trouble:

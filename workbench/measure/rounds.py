@@ -33,7 +33,7 @@ MAX_EVENT_SAMPLES = 256
 STABLE_GAIN = 0.12
 MIN_WARMUP_CALLS = 7
 MIN_WINDOW_CALLS = 3
-WINDOW_S = 0.03
+WINDOW_S = 0.01
 MIN_COPIES = 5
 
 
@@ -221,7 +221,7 @@ def warm_up(
 
     Each call is synchronised. The first is neither counted towards `max_s` nor taken for a
     warm one: it may compile for minutes. Calls after the first are grouped into windows of at least
-    30 ms and three calls; it is stable when, after at least seven calls and one with every
+    10 ms and three calls; it is stable when, after at least seven calls and one with every
     input, the newest window's median is no more than 12 % below the lowest of the two windows
     before. Raises whatever the pipeline raises.
     """

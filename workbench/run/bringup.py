@@ -27,18 +27,19 @@ from workbench.measure.quality import compare
 from workbench.run import protocol
 from workbench.run.artifacts import Artifact
 from workbench.run.crew import Crew
+from workbench.run.failures import RowStopped
 from workbench.run.live import Live, limit_s
 from workbench.run.processes import Worker
 from workbench.run.records import Records
 from workbench.run.rows import first_rows, num_rows_of, output_axes, read_labels, read_outputs
+from workbench.run.yardstick import NUM_ROWS as YARDSTICK_ROWS
+from workbench.run.yardstick import fits, rounds, yardstick_path
 
 # Evaluating must not take longer than measuring: what fits is compared, and its number of
 # rows is said.
 _MAX_ROWS = 2000
 _MAX_EVALUATE_S = 20.0
 _WARM_UP_S = 4.0
-# Below this the outputs are compared before the first visit, above it after.
-QUICK_CHECK_S = 0.25
 # What the order of float32 sums explains, generously, in a recipe that computes the same.
 _LOSSLESS_ERROR = 1e-3
 # How long spinning threads go on after a call: GNU's OpenMP spins for seconds where told to,
@@ -202,6 +203,40 @@ class BringUp:
         assert isinstance(answer, protocol.Evaluated)
         return answer
 
+    def measure_yardstick(self, live: Live) -> None:
+        """Keep the float64 outputs of a baseline that rounds, for a few rows.
+
+        Where the model cannot be cast the row says so, and is compared without.
+        """
+        context, out = live.context, yardstick_path(self._study)
+        if out.exists() or not rounds(context.model, context.device, context.settings):
+            return
+        self.stage = "check"
+        try:
+            if not fits(context.model):
+                raise RunError("float64 weights do not fit into memory.")
+            worker = self._take(live.number, with_torch=True, environment={})
+            self._crew.ask(
+                worker,
+                protocol.EvaluateExactly(
+                    source_dir=str(self._study / "source"),
+                    model_folder=str(self._study / "model"),
+                    out=str(out),
+                    num_rows=YARDSTICK_ROWS,
+                ),
+                stage="check",
+                limit_s=live.limit_s("check"),
+            )
+        except RowStopped:
+            raise
+        except RunError as error:
+            note = f"its error against float64 is unknown: {error}"
+            notes = self._records.variant(live.number).notes
+            self._records.update(live.number, notes=(*notes, note))
+        if self.worker is not None:
+            self._crew.dismiss(self.worker)
+            self.worker = None
+
     def check(self, live: Live, baseline: int) -> Quality:
         """Compare the row's outputs with the baseline's.
 
@@ -236,6 +271,7 @@ class BringUp:
             labels = read_labels(self._study / "model", num_rows)
         else:
             labels = None
+        exact = yardstick_path(self._study)
         return compare(
             reference,
             outputs,
@@ -244,14 +280,9 @@ class BringUp:
             tolerance=live.options.tolerance,
             is_real=done.is_real,
             batch_axes=axes,
+            exact_reference=read_outputs(exact) if exact.exists() else None,
             lossless_error=None if changes_arithmetic(live.recipe) else _LOSSLESS_ERROR,
         )
-
-    def quick_check_s(self, live: Live, baseline: int) -> float:
-        """About how long `check` will take for this row."""
-        axes = output_axes(self._study / "source")
-        num_rows = num_rows_of(read_outputs(self._outputs(baseline)), axes)
-        return num_rows / live.num_items * live.call_s
 
     def _outputs(self, number: int) -> Path:
         return self.log(number).with_name("outputs.npz")
@@ -297,7 +328,7 @@ class BringUp:
             limit_s=limit_s(row.options, "build"),
         )
         assert isinstance(answer, protocol.Done)
-        self._crew.dismiss(worker)
+        self._crew.let_go(worker)
         self.worker = None
         artifact.finish(build_s=answer.seconds, compile_cold_s=answer.compile_s)
         return {"build_s": answer.seconds, "compile_cold_s": answer.compile_s}

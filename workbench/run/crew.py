@@ -136,15 +136,24 @@ class Crew:
             wait([self._wake_fd], left_s)
             self._attend()
 
+    def wait_for_a_client(self, limit_s: float) -> None:
+        """Wait until a client has asked for something, which is attended to; at most so long."""
+        wait([self._wake_fd], limit_s)
+        self._attend()
+
     def dismiss(self, worker: Worker) -> None:
         """End a worker and everything that came from it."""
         worker.close()
-        if worker in self._workers:
-            self._workers.remove(worker)
-        if worker in self._spares:
-            self._spares.remove(worker)
-        self._ready.discard(worker.pid)
+        self._forget(worker)
         kill_strays(self._pids())
+
+    def let_go(self, worker: Worker) -> None:
+        """End a worker that has done its work, while the next one goes on.
+
+        Whatever it leaves is collected when the next worker is dismissed.
+        """
+        worker.kill()
+        self._forget(worker)
 
     def dismiss_all(self) -> None:
         """End everything."""
@@ -161,6 +170,13 @@ class Crew:
     def pids(self) -> tuple[int, ...]:
         """Process ids of all workers, spares included."""
         return tuple(self._pids())
+
+    def _forget(self, worker: Worker) -> None:
+        if worker in self._workers:
+            self._workers.remove(worker)
+        if worker in self._spares:
+            self._spares.remove(worker)
+        self._ready.discard(worker.pid)
 
     def _pids(self) -> list[int]:
         return [worker.pid for worker in (*self._workers, *self._spares)]

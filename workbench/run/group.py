@@ -16,13 +16,14 @@ from workbench.core.model import PreparedModel
 from workbench.core.variant import Progress, RunOptions, State, Variant
 from workbench.levers.step import Context
 from workbench.measure.verdict import decide
-from workbench.run.bringup import QUICK_CHECK_S, BringUp, RowFailed, first_ratio
+from workbench.run.bringup import BringUp, RowFailed, first_ratio
 from workbench.run.closing import close_books
 from workbench.run.crew import Crew
 from workbench.run.failures import RowStopped, failure_of, internal, stopped
 from workbench.run.live import Live
 from workbench.run.records import Records
 from workbench.run.servers import Servers
+from workbench.run.telling import Teller
 from workbench.run.visits import (
     MIN_GAP_S,
     SideLost,
@@ -54,11 +55,10 @@ class Group:
         self._crew = crew
         self._host = host
         self._device = device
-        self._send = tell
+        self._teller = Teller(tell)
         self._bring_up = BringUp(records, crew)
         self._live: dict[int, Live] = {}
         self._baseline: Live | None = None
-        self._started_s: dict[int, float] = {}
         self._servers = Servers(records, crew, self._bring_up, device)
         self.current: int | None = None
 
@@ -111,15 +111,13 @@ class Group:
 
     def start(self, number: int) -> None:
         row = self._records.variant(number)
-        self._started_s[number] = time.monotonic()
+        self._teller.start(number, again=True)
         prepared = self._bring_up.prepare(number, self._reporter(number))
         if row.role == "baseline":
             self._need_baseline(prepared)
             return
         baseline = self._need_baseline(prepared)
-        if self._servers.must_alternate(baseline):
-            self._servers.alternating = True
-            self._servers.put_to_sleep(baseline)
+        self._make_room(baseline)
         live = self._bring_up.serve(row, self._context(row, prepared), self._reporter(number))
         self._live[number] = live
         live.first_visit = len(live.visits)
@@ -134,17 +132,14 @@ class Group:
         if limit is not None and ratio < 1 / limit:
             self._finish(live, "stopped-early")
             return
-        quick = self._bring_up.quick_check_s(live, baseline.number) <= QUICK_CHECK_S
-        if quick:
-            self._bring_up.check(live, baseline.number)
         self._records.update(number, state="measuring")
         if self._servers.alternating:
-            if not quick:
-                self._bring_up.check(live, baseline.number)
+            self._bring_up.check(live, baseline.number)
             self._servers.put_to_sleep(live)
             return
+        # The first ratio is what people wait for; it is provisional without the check too.
         self._visit(live)
-        if not quick and number in self._live:
+        if number in self._live:
             self._bring_up.check(live, baseline.number)
 
     def _need_baseline(self, prepared: PreparedModel) -> Live:
@@ -155,7 +150,7 @@ class Group:
         if self._baseline is not None:
             return self._baseline
         row = self._records.variant(1)
-        self._started_s.setdefault(1, time.monotonic())
+        self._teller.start(1, again=False)
         try:
             context = self._context(row, prepared)
             live = self._bring_up.serve(row, context, self._reporter(1))
@@ -183,6 +178,7 @@ class Group:
             ) from error
         self._baseline = live
         self._records.update(1, state="measuring", failure=None)
+        self._bring_up.measure_yardstick(live)
         return live
 
     def add_control(self, options: RunOptions) -> None:
@@ -197,6 +193,7 @@ class Group:
         rows = [row for row in self._records.variants() if row.role == "control"]
         recipe = self._records.variant(1).recipe
         row = rows[0] if rows else self._records.add_variant(recipe, "control", options)
+        self._make_room(self._baseline)
         try:
             live = self._bring_up.serve(row, self._context(row, prepared), _silent)
         except RowStopped:
@@ -211,6 +208,13 @@ class Group:
         if self._servers.alternating:
             self._servers.put_to_sleep(live)
         self._records.update(row.number, state="measuring", failure=None)
+
+    def _make_room(self, baseline: Live) -> None:
+        """Put every server to sleep where one more would not fit beside them."""
+        if self._servers.must_alternate(baseline):
+            self._servers.alternating = True
+            for live in (baseline, *self._live.values()):
+                self._servers.put_to_sleep(live)
 
     def _context(self, row: Variant, prepared: PreparedModel) -> Context:
         return Context(
@@ -323,7 +327,8 @@ class Group:
         """Nobody is left to measure: the baseline's evidence comes from its twin."""
         if control is not None:
             short = len(control.visits) - control.first_visit < control.options.min_visits
-            if short and self._records.variant(1).state == "measuring":
+            spent = control.measured_s >= control.options.budget_s
+            if short and not spent and self._records.variant(1).state == "measuring":
                 # The baseline was run alone: its own figures need visits too.
                 if not self._pause_before(control):
                     self.guarded(1, lambda _: self._visit(control))
@@ -338,10 +343,10 @@ class Group:
             self._end_row(1, "done", None)
 
     def _pause_before(self, live: Live) -> bool:
-        """Whether the row's next visit was not due yet; waits then."""
+        """Whether the row's next visit was not due yet; waits then, or until a client calls."""
         wait_s = live.ended_s + MIN_GAP_S - time.monotonic()
         if wait_s > 0:
-            self._crew.pause(wait_s)
+            self._crew.wait_for_a_client(wait_s)
         return wait_s > 0
 
     # Ending a row -----------------------------------------------------------------------
@@ -399,25 +404,14 @@ class Group:
     def tell(self, number: int, state: State, message: str, decision: Decision | None) -> None:
         if number == CONTROL:
             return
-        live = self._live.get(number)
-        started_s = self._started_s.get(number, time.monotonic())
-        fraction = None
-        if live is not None and live.measured_s:
-            fraction = min(1.0, live.measured_s / live.options.budget_s)
-        progress = Progress(
-            number=number,
-            state=state,
+        self._teller.tell(
+            number,
+            state,
+            message,
             stage=self._bring_up.stage,
-            message=message,
-            elapsed_s=time.monotonic() - started_s,
-            fraction=fraction,
-            num_visits=len(live.visits) if live is not None else None,
-            ratio=decision.ratio if decision else None,
-            low=decision.low if decision else None,
-            high=decision.high if decision else None,
-            verdict=None if decision is None or decision.provisional else decision.verdict,
+            live=self._live.get(number),
+            decision=decision,
         )
-        self._send(progress)
 
 
 def _silent(*_: object) -> None:

@@ -113,12 +113,16 @@ class Worker:
     def close(self) -> int | None:
         """Kill it with its whole group, and return how it ended (as Popen.returncode)."""
         code = self.process.poll()
-        kill_tree(self.process.pid)
-        with contextlib.suppress(OSError):
-            self.connection.close()
+        self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
         return code if code is not None else self.process.returncode
+
+    def kill(self) -> None:
+        """Kill it with its whole group, without waiting for the end."""
+        kill_tree(self.process.pid)
+        with contextlib.suppress(OSError):
+            self.connection.close()
 
     def exit_code(self, wait_s: float = 1.0) -> int | None:
         """How it ended, given a moment to be reaped; None while it lives."""

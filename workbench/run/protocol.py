@@ -79,6 +79,15 @@ class Evaluate(Message, frozen=True, kw_only=True):
     max_s: float
 
 
+class EvaluateExactly(Message, frozen=True, kw_only=True):
+    """Run the first `num_rows` rows in float64 on the CPU into `out`; answered by Evaluated."""
+
+    source_dir: str
+    model_folder: str
+    out: str
+    num_rows: int
+
+
 class Inspect(Message, frozen=True, kw_only=True):
     """Say what really executes; the worker is retired afterwards. Answered by Inspected."""
 
@@ -247,7 +256,17 @@ class Event(Message, frozen=True, kw_only=True):
 
 
 ToWorker = (
-    Assign | Prime | Prepare | Build | Load | Calls | Evaluate | Inspect | MeasureExtras | Exit
+    Assign
+    | Prime
+    | Prepare
+    | Build
+    | Load
+    | Calls
+    | Evaluate
+    | EvaluateExactly
+    | Inspect
+    | MeasureExtras
+    | Exit
 )
 FromWorker = (
     Ready | Done | Prepared | Loaded | RoundDone | Evaluated | Inspected | Extras | Failed | Note

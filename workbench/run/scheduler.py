@@ -98,7 +98,7 @@ class Scheduler:
         self._idle_since_s = time.monotonic()
         if not self._lock.try_acquire():
             self._tell_place()
-            self._crew.pause(0.2)
+            self._crew.wait_for_a_client(0.2)
             return True
         if self._queue and self._group.has_room():
             number = self._queue.pop(0)
@@ -123,7 +123,7 @@ class Scheduler:
             self._group.drop_baseline()
         if idle_s > self._idle_exit_s and self._hub.num_clients == 0:
             return True
-        self._crew.pause(min(1.0, self._idle_exit_s))
+        self._crew.wait_for_a_client(min(1.0, self._idle_exit_s))
         return False
 
     def _warm_for_the_rest(self) -> None:

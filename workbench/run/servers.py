@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from workbench.core.device import Device
@@ -15,6 +16,8 @@ from workbench.run.crew import Crew
 from workbench.run.live import Live
 from workbench.run.records import Records
 
+# Set to anything, servers take turns although more would fit.
+ONE_AT_A_TIME = "WORKBENCH_ONE_AT_A_TIME"
 # Visits before the sides change their processes: the first look at the verdict needs six,
 # later ones come closer together.
 _FIRST_VISITS = 6
@@ -72,7 +75,7 @@ class Servers:
 
     def must_alternate(self, baseline: Live) -> bool:
         """Whether one more server would not fit beside the baseline's."""
-        if self.alternating or is_exclusive(self._device):
+        if self.alternating or is_exclusive(self._device) or os.environ.get(ONE_AT_A_TIME):
             return True
         free = free_bytes(self._device)
         if baseline.worker is None or free is None:

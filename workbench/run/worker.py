@@ -36,6 +36,7 @@ from workbench.run.processes import (
 from workbench.run.rows import OutputRows, Rows, read_raw, read_rows
 
 if TYPE_CHECKING:
+    from workbench.core.measurement import MemoryReading
     from workbench.measure.rounds import DeviceClocks
 
 # What is told of a failure: enough to find the line, not a novel.
@@ -85,6 +86,7 @@ class _Worker:
         self._connection = connection
         self._server: Server | None = None
         self._meter: Any = None
+        self._memory: MemoryReading | None = None
         self._read_clocks: Callable[[], DeviceClocks] | None = None
 
     def carry_out(self, order: protocol.ToWorker) -> protocol.FromWorker:
@@ -103,6 +105,8 @@ class _Worker:
                 return self._round(order)
             case protocol.Evaluate():
                 return self._evaluate(order)
+            case protocol.EvaluateExactly():
+                return _evaluate_exactly(order)
             case protocol.Inspect():
                 return self._inspect()
             case protocol.MeasureExtras():
@@ -179,6 +183,9 @@ class _Worker:
 
     def _evaluate(self, order: protocol.Evaluate) -> protocol.Evaluated:
         server = self.server
+        # Evaluating holds hundreds of rows and their outputs: none of it is what a call needs.
+        if self._memory is None:
+            self._memory = self._meter.read(server.pipeline)
         rows = server.rows
         size = server.items_per_call
         outputs = OutputRows(rows.output_axes)
@@ -206,7 +213,7 @@ class _Worker:
         from workbench.measure.rounds import Processing, time_copies, time_processing
 
         server = self.server
-        memory = self._meter.read(server.pipeline)
+        memory = self._memory or self._meter.read(server.pipeline)
         # Where a thread samples, it must not do so in the windows that follow.
         self._meter.stop()
         copies = time_copies(server.pipeline, server.inputs)
@@ -295,6 +302,25 @@ def _build(order: protocol.Build) -> protocol.Done:
     return protocol.Done(seconds=seconds, compile_s=compile_s)
 
 
+def _evaluate_exactly(order: protocol.EvaluateExactly) -> protocol.Evaluated:
+    from workbench.sources.exact import exact_run
+
+    start_s = time.perf_counter()
+    rows = read_rows(Path(order.model_folder), Path(order.source_dir))
+    outputs = OutputRows(rows.output_axes)
+    run = exact_run(Path(order.source_dir))
+    num_rows = min(rows.num_rows, order.num_rows)
+    # In calls of the example's size: some models take no other.
+    size = rows.example_size or num_rows
+    for start in range(0, num_rows, size):
+        arrays = rows.batch(start, size) if rows.axes else rows.arrays
+        outputs.add(run(arrays).arrays, min(size, num_rows - start))
+    outputs.save(Path(order.out))
+    return protocol.Evaluated(
+        num_rows=num_rows, seconds=time.perf_counter() - start_s, is_real=rows.is_real
+    )
+
+
 def _prime_export() -> protocol.Done:
     """Pay in advance for the first export, where the exporter is installed."""
     from workbench.engines.onnx_prime import prime_export
@@ -306,9 +332,11 @@ def _prime_export() -> protocol.Done:
 
 
 def _prime_torch() -> None:
-    """Import torch and run one small operator, so that a toggle does not wait for either."""
+    """Import torch and what measures, and run one small operator: a toggle waits for none."""
     import torch
 
+    for room in ("workbench.measure.memory", "workbench.measure.rounds"):
+        importlib.import_module(room)
     with torch.inference_mode():
         torch.nn.functional.linear(torch.ones(4, 8), torch.ones(4, 8)).sum().item()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ from workbench.sources.capture import load_arrays, save_arrays
 from workbench.sources.running import Results, bit_equal
 from workbench.sources.specs import Array
 
+# What the two functions gave to the examples, for whoever checks them elsewhere.
+PREPROCESSED, ANSWER = "preprocessed.npz", "answer.json"
+
 
 def prove(
     folder: Path,
@@ -23,11 +27,13 @@ def prove(
     expected: Sequence[Results],
     num_threads: int,
     made: dict[str, Array] | None = None,
+    keep_in: Path | None = None,
 ) -> str:
     """ "" where the folder's model gives bit-equal outputs in a fresh process; else why not.
 
     The process sees the folder and installed packages, nothing beside the notebook. With no
-    probes it only runs `processing.py`; what its preprocess gives is put into `made`.
+    probes it only runs `processing.py`; what its preprocess gives is put into `made`, and
+    files of that and of the answer that postprocess gives are kept in `keep_in`.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-verify-") as temporary:
         work = Path(temporary)
@@ -57,8 +63,11 @@ def prove(
         report = json.loads((work / "report.json").read_text(encoding="utf-8"))
         if (folder / "processing.py").is_file() and not report["processing"]:
             return "processing.py defines neither preprocess nor postprocess"
-        if made is not None and (work / "preprocessed.npz").is_file():
-            made.update(load_arrays(work / "preprocessed.npz"))
+        if made is not None and (work / PREPROCESSED).is_file():
+            made.update(load_arrays(work / PREPROCESSED))
+        for name in (PREPROCESSED, ANSWER):
+            if keep_in is not None and (work / name).is_file():
+                shutil.copyfile(work / name, keep_in / name)
         for number, wanted in enumerate(expected):
             got: dict[str, Array | None] = {}
             for key, array in load_arrays(work / f"result_{number}.npz").items():

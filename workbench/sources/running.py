@@ -93,6 +93,7 @@ def onnx_run(path: Path, output_names: Sequence[str]) -> Run:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def run(arrays: Mapping[str, Array]) -> Results:

@@ -88,7 +88,7 @@ def write_folder(
     if (folder / CALIBRATION).is_file():
         shutil.copyfile(folder / CALIBRATION, target / CALIBRATION)
     if capture.has_processing:
-        _add_processing(folder, capture, target, inputs, claim.axes)
+        _add_processing(folder, target, inputs, claim.axes)
     made_up = tuple(spec.name for spec in inputs) if not (folder / EXAMPLE).is_file() else ()
     return PreparedModel(
         kind=chosen.kind,
@@ -127,14 +127,14 @@ def _with_batch(
 
 def _add_processing(
     folder: Path,
-    capture: Capture,
     target: Path,
     inputs: tuple[TensorSpec, ...],
     axes: Mapping[str, int],
 ) -> None:
     """Copy `processing.py` with its helpers, and run it where nothing else is.
 
-    Raises LoadError where it fails there, InputError where it makes no inputs of the model.
+    What it gives to the examples is kept. Raises LoadError where it fails there, InputError
+    where it makes no inputs of the model.
     """
     shutil.copyfile(folder / PROCESSING, target / PROCESSING)
     text = (target / PROCESSING).read_text(encoding="utf-8")
@@ -142,10 +142,8 @@ def _add_processing(
     for name in (RAW_JSON, RAW_ARRAY):
         if (folder / name).is_file():
             shutil.copyfile(folder / name, target / name)
-    if capture.kind == "sample":
-        return
     made: dict[str, Array] = {}
-    problem = prove(target, (), (), 1, made)
+    problem = prove(target, (), (), 1, made, keep_in=target)
     if problem:
         raise LoadError(f"preprocess and postprocess cannot be exported: {problem}.")
     if made:

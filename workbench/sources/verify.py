@@ -27,15 +27,16 @@ def main(argv: list[str]) -> int:
         report["processing"] = [
             name for name in ("preprocess", "postprocess") if callable(getattr(processing, name, 0))
         ]
-        _run_processing(processing, folder, work)
+        structure = _import("workbench_structure", structure_path)
+        _run_processing(processing, folder, work, structure)
     if (work / "probe_0.npz").is_file():
         _run_probes(folder, work, structure_path, int(argv[3]), report)
     (work / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return 0
 
 
-def _run_processing(processing: Any, folder: Path, work: Path) -> None:
-    """Run both functions on the examples there are; what preprocess makes is kept."""
+def _run_processing(processing: Any, folder: Path, work: Path, structure: Any) -> None:
+    """Run both functions on the examples there are; what they make is kept."""
     raw: Any = None
     if (folder / "raw.npy").is_file():
         raw = np.load(folder / "raw.npy", allow_pickle=False)
@@ -50,7 +51,9 @@ def _run_processing(processing: Any, folder: Path, work: Path) -> None:
         with np.load(folder / "outputs.npz", allow_pickle=False) as archive:
             outputs: dict[str, Any] = {name: archive[name] for name in archive.files}
         described = json.loads((folder / "source.json").read_text(encoding="utf-8"))
-        processing.postprocess({name: outputs.get(name) for name in described["outputs"]})
+        made = processing.postprocess({name: outputs.get(name) for name in described["outputs"]})
+        answer = json.dumps(structure.plain_answer(made), ensure_ascii=False)
+        (work / "answer.json").write_text(answer, encoding="utf-8")
 
 
 def _run_probes(
@@ -61,7 +64,7 @@ def _run_probes(
     torch.set_num_threads(num_threads)
     structure = _import("workbench_structure", structure_path)
     source = json.loads((folder / "source.json").read_text(encoding="utf-8"))
-    module = _open(folder, source["kind"])
+    module = open_source(folder, source["kind"])
     dtypes = {spec["name"]: getattr(torch, spec["dtype"]) for spec in source["inputs"]}
     report["none"] = []
     for number in range(len(list(work.glob("probe_*.npz")))):
@@ -80,7 +83,8 @@ def _run_probes(
         _save(work / f"result_{number}.npz", arrays)
 
 
-def _open(folder: Path, kind: str) -> Any:
+def open_source(folder: Path, kind: str) -> Any:
+    """The torch module of a source folder whose kind is "factory" or "exported"."""
     import torch
 
     if kind == "exported":
