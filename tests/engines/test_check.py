@@ -19,6 +19,7 @@ from workbench.core.recipe import Recipe
 from workbench.engines import load_all
 from workbench.engines.check import (
     check_files,
+    check_processing,
     compare_executed,
     compare_outputs,
     judge_speed,
@@ -162,3 +163,49 @@ def test_a_folder_proves_itself_and_a_wrong_one_fails(tmp_path: Path) -> None:
     assert code == 1
     assert "FAIL  speed:" in said
     assert "expected 36.00 to 68.75" in said
+
+
+PROCESSING = """
+def preprocess(raw):
+    import numpy as np
+    return {"x": np.asarray(raw, dtype=np.float32) * 2}
+
+
+def postprocess(outputs):
+    return {"best": outputs["y"].argmax(), "all": outputs["y"], "aux": outputs["aux"]}
+"""
+
+
+@pytest.fixture
+def processing(tmp_path: Path) -> Path:
+    check = tmp_path / "check"
+    check.mkdir()
+    (tmp_path / "processing.py").write_text(PROCESSING)
+    (tmp_path / "source.json").write_text(json.dumps({"outputs": ["y", "aux"]}))
+    (check / "raw.json").write_text("[1, 2.5]")
+    np.savez(check / "preprocessed.npz", x=np.array([2.0, 5.0], dtype=np.float32))
+    np.savez(check / "postprocessed.npz", y=np.array([0.25, 0.75]))
+    (check / "answer.json").write_text('{"best": 1, "all": [0.25, 0.75], "aux": null}')
+    return tmp_path
+
+
+def test_a_models_own_processing_gives_what_it_gave(processing: Path) -> None:
+    faults, said = check_processing(str(processing))
+    assert faults == []
+    assert said == "preprocess and postprocess as when it was exported"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        ("* 2", "* 3", "preprocessed input x is off by"),
+        ("argmax", "argmin", "postprocess gives"),
+        ('"aux": outputs["aux"]', '"aux": 1', "postprocess gives"),
+    ],
+)
+def test_other_processing_is_a_fault(processing: Path, before: str, after: str, fault: str) -> None:
+    path = processing / "processing.py"
+    path.write_text(path.read_text().replace(before, after))
+    faults, _ = check_processing(str(processing))
+    assert len(faults) == 1
+    assert fault in faults[0]

@@ -5,6 +5,7 @@ Each is exported, moved, and checks itself where the workbench is not to be foun
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from workbench.study import Study, open_study
 
 pytestmark = pytest.mark.slow
 
+CONVERTED = ["engine=onnxruntime", "engine=openvino"]
 CELL = """
 import sys
 sys.path.insert(0, "lib")
@@ -60,6 +62,19 @@ class Scale(torch.nn.Module):
 
     def forward(self, x):
         return x * self.weight
+"""
+
+
+PROCESSING = """
+def to_input(numbers):
+    import numpy as np
+
+    return {"x": np.asarray(numbers, dtype=np.float32)[None] / 6}
+
+
+def to_answer(outputs):
+    row = outputs["y"][0]
+    return {"which": int(row.argmax()), "value": float(row.max())}
 """
 
 
@@ -105,7 +120,15 @@ def _onnx(folder: Path) -> Model:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / "net.onnx")
-    return load(folder / "net.onnx", "x: f32[4, 6]")
+    (folder / "net_processing.py").write_text(PROCESSING)
+    processing = importlib.import_module("net_processing")
+    return load(
+        folder / "net.onnx",
+        "x: f32[4, 6]",
+        preprocess=processing.to_input,
+        postprocess=processing.to_answer,
+        raw=[1, 2, 3, 4, 5, 6],
+    )
 
 
 def _exported_program(folder: Path) -> Model:
@@ -155,6 +178,8 @@ def _checks(study: Study, folder: Path) -> list[str]:
             check=False,
         )
         assert done.returncode == 0, f"{row.recipe.spec}: {done.stdout}{done.stderr}"
+        if (moved / "processing.py").exists():
+            assert "processing: preprocess and postprocess as when it was" in done.stdout
         passed.append(row.recipe.engine)
     return passed
 
@@ -163,18 +188,27 @@ def _checks(study: Study, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("make", "recipes", "engines"),
     [
-        (_factory, ["engine=onnxruntime"], ["torch", "onnxruntime"]),
-        (_state_dict, ["engine=onnxruntime"], ["torch", "onnxruntime"]),
-        (_onnx, ["engine=onnxruntime,threads=1"], ["onnxruntime", "onnxruntime"]),
-        (_exported_program, ["engine=onnxruntime"], ["torch", "onnxruntime"]),
+        (_factory, CONVERTED, ["torch", "onnxruntime", "openvino"]),
+        (_state_dict, CONVERTED, ["torch", "onnxruntime", "openvino"]),
+        (
+            _onnx,
+            ["engine=onnxruntime,threads=1", "engine=openvino"],
+            ["onnxruntime", "onnxruntime", "openvino"],
+        ),
+        (_exported_program, CONVERTED, ["torch", "onnxruntime", "openvino"]),
         (_torchscript, ["engine=torch,threads=1"], ["torch", "torch"]),
-        (_huggingface, ["engine=onnxruntime"], ["torch", "onnxruntime"]),
+        (_huggingface, CONVERTED, ["torch", "onnxruntime", "openvino"]),
     ],
     ids=["factory", "state-dict", "onnx", "pt2", "torchscript", "huggingface"],
 )
 def test_a_model_of_every_kind_leaves_and_checks_itself(
-    make: Callable[[Path], Model], recipes: list[str], engines: list[str], tmp_path: Path
+    make: Callable[[Path], Model],
+    recipes: list[str],
+    engines: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     study = Study(make(tmp_path), tmp_path / "study")
     try:
         study.run(*recipes, budget_s=0.01, progress=False, early_stop_ratio=None)

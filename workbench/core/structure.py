@@ -1,6 +1,6 @@
 """Arguments in, outputs out: from flat names to what a model takes, and back.
 
-Both functions are cut into `pipeline.py` by the engines. They therefore import what they
+The functions are cut into `pipeline.py` by the engines. They therefore import what they
 need inside their body and refer to no global. They know no framework: a tensor is whatever
 has a `shape` and a `dtype`.
 """
@@ -90,3 +90,18 @@ def flatten_outputs(value: object, prefix: str = "") -> dict:
 
     visit(value, prefix)
     return flat
+
+
+def plain_answer(value: object) -> object:
+    """What `postprocess` gave as JSON: arrays as lists; what has no JSON as its type's name."""
+    from collections.abc import Mapping
+
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain_answer(child) for key, child in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain_answer(child) for child in value]
+    if hasattr(value, "tolist"):
+        return plain_answer(value.tolist())
+    return type(value).__qualname__

@@ -9,12 +9,19 @@ library. What it reads lies in `check/` beside the file:
     files.json                 {relative path: SHA-256} of every file of the folder
     speed.json                 {"ratio", "low", "high", "items", "baseline_items"}, for
                                `baseline/`, a folder of the same form
+    raw.npy or raw.json        what `preprocess` took, where the model brings it, and
+    preprocessed.npz           what it gave
+    postprocessed.npz          the outputs that `postprocess` took, and
+    answer.json                what it gave, as JSON
+    CAUTION.txt                what is wrong with a variant that was exported all the same
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.structure import plain_answer
+from workbench.engines.source import load_processing
 from workbench.levers.step import portable
 
 if TYPE_CHECKING:
@@ -54,10 +61,23 @@ def command_line(
 
 @portable
 def check_folder(folder: str, load: Callable[[str], Any]) -> int:
-    """Verify files, outputs, what is executed, and speed. Prints a line each; 1 on a fault."""
-    for name in ("files", "outputs and execution", "speed"):
+    """Verify files, processing, outputs, what is executed, and speed; 1 on a fault.
+
+    Prints a line each, and first what whoever exported the folder was warned of.
+    """
+    from pathlib import Path
+
+    caution = Path(folder) / "check" / "CAUTION.txt"
+    if caution.exists():
+        print(f"CAUTION  {caution.read_text(encoding='utf-8').strip()}")
+    parts = ["files", "outputs and execution", "speed"]
+    if (Path(folder) / "processing.py").exists():
+        parts.insert(1, "processing")
+    for name in parts:
         if name == "files":
             faults, said = check_files(folder)
+        elif name == "processing":
+            faults, said = check_processing(folder)
         elif name == "speed":
             faults, said = check_speed(folder)
         else:
@@ -96,6 +116,57 @@ def check_files(folder: str) -> tuple[list[str], str]:
         if hasher.hexdigest() != digest:
             faults.append(f"{name} is not the file that was exported")
     return faults, f"{len(expected)} present and unchanged"
+
+
+@portable
+def check_processing(folder: str) -> tuple[list[str], str]:
+    """The model's own `preprocess` and `postprocess` give what they gave when it was exported."""
+    import json
+    from pathlib import Path
+
+    import numpy
+
+    stored = Path(folder) / "check"
+    preprocess, postprocess = load_processing(folder)
+    faults, checked = [], []
+    raw = None
+    if (stored / "raw.npy").exists():
+        raw = numpy.load(stored / "raw.npy", allow_pickle=False)
+    elif (stored / "raw.json").exists():
+        raw = json.loads((stored / "raw.json").read_text(encoding="utf-8"))
+    if preprocess is not None and raw is not None and (stored / "preprocessed.npz").exists():
+        with numpy.load(stored / "preprocessed.npz", allow_pickle=False) as archive:
+            wanted = dict(archive)
+        found, _ = compare_outputs(preprocess(raw), wanted, 1e-5)
+        faults += [fault.replace("output", "preprocessed input", 1) for fault in found]
+        checked.append("preprocess")
+    if postprocess is not None and (stored / "answer.json").exists():
+        with numpy.load(stored / "postprocessed.npz", allow_pickle=False) as archive:
+            outputs = dict(archive)
+        for name in json.loads((Path(folder) / "source.json").read_text())["outputs"]:
+            outputs.setdefault(name, None)
+        answer = json.loads((stored / "answer.json").read_text(encoding="utf-8"))
+        got = json.loads(json.dumps(plain_answer(postprocess(outputs))))
+        if not answers_agree(got, answer):
+            faults.append(f"postprocess gives {got!r:.200}, it gave {answer!r:.200}")
+        checked.append("postprocess")
+    if not checked:
+        return faults, "processing.py is there; there is no raw example to check it with"
+    return faults, f"{' and '.join(checked)} as when it was exported"
+
+
+@portable
+def answers_agree(got: Any, wanted: Any) -> bool:
+    """Whether two answers in JSON are the same, numbers within 1e-5 of the wanted."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        return got.keys() == wanted.keys() and all(
+            answers_agree(got[key], wanted[key]) for key in wanted
+        )
+    if isinstance(wanted, list) and isinstance(got, list):
+        return len(got) == len(wanted) and all(map(answers_agree, got, wanted))
+    if isinstance(wanted, float) and isinstance(got, int | float):
+        return wanted == got or abs(got - wanted) <= 1e-5 * max(abs(wanted), 1e-6)
+    return bool(got == wanted)
 
 
 @portable

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,16 @@ Arrays = Mapping[str, NDArray[np.generic]]
 # What no script needs: the receipt of the build, and the rows that came with the model, which
 # are the user's data.
 _LEFT_OUT = frozenset(
-    {"build.json", "calibration.npz", "evaluation.npz", "example.npz", "labels.npy", "outputs.npz"}
+    {
+        "answer.json",
+        "build.json",
+        "calibration.npz",
+        "evaluation.npz",
+        "example.npz",
+        "labels.npy",
+        "outputs.npz",
+        "preprocessed.npz",
+    }
 )
 
 
@@ -43,7 +52,9 @@ class Bundle:
     measured variant answered to them. `evidence` is what `Pipeline.inspect` returned, None
     where it never was asked. `tolerance` is the error that a check allows, as a share of an
     output's largest value. `speed` is what `check/speed.json` holds, for a bundle with its
-    baseline. `caution` says what is wrong with a row that was exported all the same.
+    baseline. `processing` are the files that a check of preprocess and postprocess reads, by the
+    names they get in `check/`. `caution` says what is wrong with a row that was exported all
+    the same.
     """
 
     artifact: Path
@@ -55,6 +66,7 @@ class Bundle:
     tolerance: float
     caution: str = ""
     speed: Json = None
+    processing: Mapping[str, Path] = field(default_factory=dict)
 
 
 def write(out: Path, bundle: Bundle, baseline: Bundle | None = None) -> Path:
@@ -97,6 +109,8 @@ def _write_into(folder: Path, bundle: Bundle) -> None:
     _write_json(check / "tolerance.json", {"relative": bundle.tolerance})
     if bundle.speed is not None:
         _write_json(check / "speed.json", bundle.speed)
+    for name, path in bundle.processing.items():
+        shutil.copyfile(path, check / name)
     if bundle.caution:
         (check / "CAUTION.txt").write_text(bundle.caution + "\n", encoding="utf-8")
 

@@ -30,8 +30,10 @@ def set_threads(options: onnxruntime.SessionOptions, num_threads: int | None, wa
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
     spinning = "1" if wait == "active" else "0"
-    options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
-    options.add_session_config_entry("session.inter_op.allow_spinning", spinning)
+    for key in ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning"):
+        # Saying again what is set already makes ONNX Runtime print a warning.
+        if options.get_session_config_entry(key) != spinning:
+            options.add_session_config_entry(key, spinning)
 
 
 @applies(Threads, "onnxruntime", unavailable=threads_unavailable)

@@ -145,7 +145,25 @@ def _bundle(
         tolerance=tolerance_of(row),
         caution=caution,
         speed=speed,
+        processing=_processing(reader.folder / "source", artifact),
     )
+
+
+# What a check of a model's own processing reads: names in `check/` and in the source folder.
+_PROCESSING = {
+    "raw.npy": "raw.npy",
+    "raw.json": "raw.json",
+    "preprocessed.npz": "preprocessed.npz",
+    "postprocessed.npz": "outputs.npz",
+    "answer.json": "answer.json",
+}
+
+
+def _processing(source: Path, artifact: Path) -> dict[str, Path]:
+    if not (artifact / "processing.py").is_file():
+        return {}
+    found = {ours: source / theirs for ours, theirs in _PROCESSING.items()}
+    return {ours: path for ours, path in found.items() if path.is_file()}
 
 
 def _one_call(
