@@ -10,6 +10,8 @@ EXTRAS ?= all,dev
 KEY := $(shell cat pyproject.toml constraints.txt Makefile | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.set-up-$(KEY)
 BIN := $(VENV)/bin
+# Files of tests share what they have made, so a file stays in one process.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: help install demo lab check test test-3.12 readme constraints clean
 
@@ -46,10 +48,10 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow and not device"
+	$(PYTEST) -m "not slow and not device"
 
 test: install
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # The support table in the README, after a lever, an engine or a recorded run has changed.
 readme: install

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +58,17 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if reason.partition(":")[0] not in allowed_skips():
         report.outcome = "failed"
         report.longrepr = f"skipped although everything is installed here: {reason}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests run in several processes, each has temporary files and a device lock alone.
+
+    Studies of two processes then measure at once: no test asserts a speed.
+    """
+    name = os.environ.get("PYTEST_XDIST_WORKER")
+    if name is not None:
+        folder = Path(tempfile.gettempdir()) / f"workbench-tests-{os.getppid()}-{name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.environ["TMPDIR"] = str(folder)
+        tempfile.tempdir = None
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
