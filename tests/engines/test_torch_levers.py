@@ -130,7 +130,7 @@ def test_labels_are_what_was_seen(engine: str, ran: dict[str, tuple[Ran, Sample]
     assert "int8" in labels("quantization=int8-dynamic")
     assert "int8-weights" in labels("quantization=int8-weights")
     assert "channels-last" in labels("layout=channels-last")
-    assert "1 threads" in labels("threads=1")
+    assert "1 thread" in labels("threads=1")
     assert "active threads" in labels("threads=2:active")
     assert "batch 8" in labels("batch=8")
     assert "attention flash" in labels("attention=flash")
@@ -230,7 +230,7 @@ def test_a_label_goes_when_its_lever_does_nothing(
         "engine=torch,quantization=int8-weights": "int8-weights",
         "engine=torch,fusion=conv-bn": "conv-bn",
         "engine=torch,layout=channels-last": "channels-last",
-        "engine=torch,threads=1": "1 threads",
+        "engine=torch,threads=1": "1 thread",
         "engine=torch,attention=math": "attention math",
         "engine=torch-compile,fusion=freezing": "freezing",
         "engine=torch-compile,fusion=max-autotune": "max-autotune",

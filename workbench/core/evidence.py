@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# Labels of quantization begin so.
+_QUANTIZED = ("int8", "uint8", "int4", "fp8")
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorUse:
@@ -58,3 +61,20 @@ class Evidence:
     labels: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def reading(self) -> str:
+        """The labels in words: one that holds for a part of the layers says for which part."""
+        quantized, layers = self.num_layers_quantized, self.num_layers
+        is_partial = quantized is not None and layers is not None and quantized < layers
+        return ", ".join(
+            f"{label} in {quantized} of {layers} layers"
+            if is_partial and label.startswith(_QUANTIZED)
+            else label
+            for label in self.labels
+        )
+
+
+def thread_label(num_threads: int) -> str:
+    """ "1 thread", "2 threads"."""
+    return f"{num_threads} thread{'' if num_threads == 1 else 's'}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from workbench.core.evidence import Evidence, OperatorUse
+from workbench.core.evidence import Evidence, OperatorUse, thread_label
 from workbench.core.json import Json
 from workbench.levers.batching import Batching
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
-from workbench.levers.threads import threads_of
+from workbench.levers.threads import Threads, threads_of, usual_threads
 
 _SHORT = {
     "CPUExecutionProvider": "CPU",
@@ -257,8 +257,9 @@ def use_labels(said: dict[str, Any], context: Context) -> tuple[str, ...]:
     labels = []
     if said["batch"] not in (None, context.model.batch.example_size):
         labels.append(f"batch {said['batch']}")
-    if said["num_threads"] != context.settings.get("num_threads", said["num_threads"]):
-        labels.append(f"{said['num_threads']} threads")
+    asked = context.recipe.get(Threads.name) is not None
+    if asked or said["num_threads"] != usual_threads(context):
+        labels.append(thread_label(said["num_threads"]))
     if said.get("spinning"):
         labels.append("active threads")
     return tuple(labels)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from workbench.core.evidence import Evidence, GraphBreak, OperatorUse
+from workbench.core.evidence import Evidence, GraphBreak, OperatorUse, thread_label
 from workbench.core.json import Json
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
-from workbench.levers.threads import Threads
+from workbench.levers.threads import Threads, usual_threads
 
 # A row is called after a format when most of its arithmetic is done in it.
 _MOSTLY = 0.5
@@ -132,8 +132,9 @@ def labels_of(
     labels.extend(report.get("compile", {}).get("labels", ()))
     if report["batch"] not in (None, context.model.batch.example_size):
         labels.append(f"batch {report['batch']}")
-    if report["threads"]["num"] != context.settings.get("num_threads"):
-        labels.append(f"{report['threads']['num']} threads")
+    asked = context.recipe.get(Threads.name) is not None
+    if asked or report["threads"]["num"] != usual_threads(context):
+        labels.append(thread_label(report["threads"]["num"]))
     if report["threads"]["wait"] == "active":
         labels.append("active threads")
     return tuple(labels)
@@ -203,7 +204,7 @@ def unmet(report: dict[str, Any], labels: tuple[str, ...], context: Context) -> 
     """What the recipe asks for and the run did not show, in words."""
     missing: list[str] = []
     recipe = context.recipe
-    facts = {f"batch {report['batch']}", f"{report['threads']['num']} threads"}
+    facts = {f"batch {report['batch']}", thread_label(report["threads"]["num"])}
     for name, text in recipe.levers:
         wanted = expected_label(name, text)
         if wanted is None or wanted & (set(labels) | facts):

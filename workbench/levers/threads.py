@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from workbench.core.errors import RecipeError
 from workbench.core.json import Json
 from workbench.core.recipe import Recipe
-from workbench.levers.step import portable
+from workbench.levers.step import Context, portable
 from workbench.levers.table import Lever
 
 Wait = Literal["passive", "active"]
@@ -55,6 +55,11 @@ def threads_of(recipe: Recipe, settings: dict[str, Json]) -> Threads:
     if chosen.num is None and isinstance(taken_over, int):
         return Threads(num=taken_over, wait=chosen.wait)
     return chosen
+
+
+def usual_threads(context: Context) -> Json:
+    """The number of threads that no lever has set: the notebook's, else every core's."""
+    return context.settings.get("num_threads", context.device.num_cores)
 
 
 @portable

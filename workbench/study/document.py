@@ -152,7 +152,7 @@ def _flat(row: Row, levers: Sequence[str]) -> dict[str, Any]:
         "call_p99_s": tails["p99"].value if "p99" in tails else None,
         "items_per_s": row.throughput.value if row.throughput else None,
         "device": record.device,
-        "ran": ", ".join(evidence.labels) if evidence else None,
+        "ran": evidence.reading if evidence else None,
         "unmet": "; ".join(evidence.unmet) or None if evidence else None,
         "num_threads": evidence.num_threads if evidence else None,
         "quality": quality.status if quality else None,

@@ -76,7 +76,7 @@ def _evidence_facts(row: Row, evidence: Evidence) -> list[tuple[str, str]]:
             f"precision, share of {evidence.share_of}",
             ", ".join(f"{k} {v * 100:.1f} %" for k, v in evidence.precision_share.items()),
         ),
-        ("labels earned", ", ".join(evidence.labels)),
+        ("labels earned", evidence.reading),
         ("asked for and not done", "; ".join(evidence.unmet)),
         (
             "layers quantized",

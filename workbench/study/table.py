@@ -134,7 +134,7 @@ def _ran(row: Row) -> Cell:
         )
     ranked = sorted(evidence.precision_share, key=lambda dtype: -evidence.precision_share[dtype])
     return Cell(
-        text=", ".join(evidence.labels) or (ranked[0] if ranked else evidence.device),
+        text=evidence.reading or (ranked[0] if ranked else evidence.device),
         detail=executed(row),
     )
 

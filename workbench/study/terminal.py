@@ -36,8 +36,10 @@ _WIDE: tuple[Key, ...] = (
     "break_even",
 )
 _NARROW: tuple[Key, ...] = ("number", "variant", "verdict", "call", "quality", "memory", "one_off")
-# Below this many characters the wide table would break most lines.
-_WIDE_FROM = 150
+_SLIM: tuple[Key, ...] = ("number", "variant", "verdict", "call", "quality")
+# Below so many characters a table of that kind would break most lines.
+_WIDE_FROM, _NARROW_FROM = 170, 110
+_MIN_WIDTH: dict[Key, int] = {"variant": 16, "verdict": 18, "quality": 12}
 
 
 def comparison_table(comparison: Comparison, *, width: int | None = None) -> Group:
@@ -47,7 +49,8 @@ def comparison_table(comparison: Comparison, *, width: int | None = None) -> Gro
     from rich.text import Text
 
     width = width or Console().width
-    keys = shown_columns(comparison, _WIDE if width >= _WIDE_FROM else _NARROW)
+    fitting = _WIDE if width >= _WIDE_FROM else _NARROW if width >= _NARROW_FROM else _SLIM
+    keys = shown_columns(comparison, fitting)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for key in keys:
         table.add_column(
@@ -55,6 +58,7 @@ def comparison_table(comparison: Comparison, *, width: int | None = None) -> Gro
             justify="right" if COLUMNS[key].is_numeric else "left",
             vertical="top",
             no_wrap=COLUMNS[key].is_numeric,
+            min_width=_MIN_WIDTH.get(key),
             overflow="fold",
         )
     for row in (comparison.baseline, *comparison.rows):
