@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not describe_gpus()[0]:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=NO_GPU))
+    # Long files first: where two processes share the work, neither ends on one alone.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)

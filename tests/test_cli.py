@@ -214,6 +214,8 @@ def test_ctrl_c_keeps_the_rows_and_is_130(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "120"},
+        # Where the tests run in the background, SIGINT is ignored and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     with process:

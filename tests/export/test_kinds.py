@@ -245,7 +245,10 @@ def test_a_class_from_a_cell_leaves_with_its_helper_module(
             end(open_study(tmp_path / "study"))
 
 
-def test_an_environment_of_its_requirements_alone_passes_the_check(tmp_path: Path) -> None:
+def test_an_environment_of_its_requirements_alone_passes_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     study = Study(_onnx(tmp_path), tmp_path / "study")
     try:
         study.run(budget_s=0.01, progress=False)

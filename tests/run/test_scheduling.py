@@ -209,7 +209,7 @@ def test_two_studies_never_measure_at_once(study: Study, tmp_path: Path) -> None
 
 
 def test_an_idle_scheduler_leaves(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "0.2")
+    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "2")
     study.run("engine=torch,batch=16", **QUICK)
     # Asked once: a client that asks again and again keeps it.
     family = descendants(study)
