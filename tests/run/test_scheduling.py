@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -36,21 +37,40 @@ pytestmark = pytest.mark.slow
 QUICK = {"budget_s": 0.2, "progress": False}
 
 
+@contextmanager
+def troubled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
+    """A study of the trouble model; its scheduler and all that came from it end with it."""
+    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "60")
+    monkeypatch.syspath_prepend(trouble.FOLDER)
+    monkeypatch.chdir(folder)
+    made = Study(wb.load("trouble:make", inputs="x: f32[batch, 16]"), folder / "study")
+    try:
+        yield made
+    finally:
+        pid = scheduler_pid(made)
+        end_scheduler(made)
+        assert pid is None or not psutil.pid_exists(pid)
+
+
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Study]:
-    """A study of the trouble model; its scheduler and all that came from it end with it."""
-    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "30")
-    monkeypatch.syspath_prepend(trouble.FOLDER)
-    monkeypatch.chdir(tmp_path)
-    model = wb.load("trouble:make", inputs="x: f32[batch, 16]")
-    made = Study(model, tmp_path / "study")
-    yield made
-    pid = scheduler_pid(made)
-    end_scheduler(made)
-    assert pid is None or not psutil.pid_exists(pid)
+    """A study that has not run yet."""
+    with troubled(tmp_path, monkeypatch) as made:
+        yield made
 
 
-def test_failures_of_every_kind_leave_the_other_rows_unharmed(study: Study) -> None:
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    """A study that has run its baseline, for tests which add rows and look at those alone."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        troubled(tmp_path_factory.mktemp("used"), patch) as made,
+    ):
+        made.run(**QUICK)
+        yield made
+
+
+def test_failures_of_every_kind_leave_the_other_rows_unharmed(used: Study) -> None:
     """P70, P74, P05, P24: which kind it was, what to do, and the next row still runs."""
     sizes = {
         trouble.CRASH: ("crash", "signal 11"),
@@ -59,49 +79,49 @@ def test_failures_of_every_kind_leave_the_other_rows_unharmed(study: Study) -> N
         trouble.MEMORY: ("out_of_memory", "out of memory"),
         trouble.INFINITE: ("not_finite", "not finite"),
     }
-    numbers = study.run(*(f"engine=torch,batch={size}" for size in sizes), **QUICK)
-    for number, (kind, words) in zip(numbers[1:], sizes.values(), strict=True):
-        failed = row(study, number)
+    numbers = used.run(*(f"engine=torch,batch={size}" for size in sizes), **QUICK)
+    for number, (kind, words) in zip(numbers, sizes.values(), strict=True):
+        failed = row(used, number)
         assert failed.state == "failed"
         assert failed.failure is not None
         assert failed.failure.kind == kind
         assert words in failed.failure.message
         assert failed.failure.remedy
-    (number,) = study.run("engine=torch,batch=16", **QUICK)
-    assert row(study, number).state == "done"
-    assert row(study, 1).state == "done"
-    assert row(study, 1).failure is None
+    (number,) = used.run("engine=torch,batch=16", **QUICK)
+    assert row(used, number).state == "done"
+    assert row(used, 1).state == "done"
+    assert row(used, 1).failure is None
 
 
-def test_a_hang_ends_at_the_stage_limit(study: Study) -> None:
-    (_, number) = study.run(f"engine=torch,batch={trouble.HANG}", limits_s={"load": 3.0}, **QUICK)
-    failure = row(study, number).failure
+def test_a_hang_ends_at_the_stage_limit(used: Study) -> None:
+    (number,) = used.run(f"engine=torch,batch={trouble.HANG}", limits_s={"load": 3.0}, **QUICK)
+    failure = row(used, number).failure
     assert failure is not None
     assert failure.kind == "timeout"
     assert "3.00 s" in failure.message
 
 
-def test_a_crash_in_the_rounds_is_the_rows_and_not_the_baselines(study: Study) -> None:
-    (_, number) = study.run(f"engine=torch,batch={trouble.CRASH_LATE}", progress=False)
-    failed = row(study, number)
+def test_a_crash_in_the_rounds_is_the_rows_and_not_the_baselines(used: Study) -> None:
+    (number,) = used.run(f"engine=torch,batch={trouble.CRASH_LATE}", progress=False)
+    failed = row(used, number)
     assert failed.failure is not None
     assert (failed.failure.kind, failed.failure.stage) == ("crash", "measure")
-    assert row(study, 1).state == "done"
+    assert row(used, 1).state == "done"
 
 
-def test_a_row_five_times_slower_stops_early_and_can_be_resumed(study: Study) -> None:
-    (_, number) = study.run(f"engine=torch,batch={trouble.SLOW}", **QUICK)
-    early = row(study, number)
+def test_a_row_five_times_slower_stops_early_and_can_be_resumed(used: Study) -> None:
+    (number,) = used.run(f"engine=torch,batch={trouble.SLOW}", **QUICK)
+    early = row(used, number)
     assert early.state == "stopped-early"
     assert early.first_ratio is not None
     assert early.first_ratio < 0.2
-    study.resume(number, **QUICK)
-    assert row(study, number).state == "done"
+    used.resume(number, **QUICK)
+    assert row(used, number).state == "done"
 
 
-def test_rows_carry_what_was_measured_beside_the_rounds(study: Study) -> None:
-    (_, number) = study.run("engine=torch,batch=32", **QUICK)
-    done = row(study, number)
+def test_rows_carry_what_was_measured_beside_the_rounds(used: Study) -> None:
+    (number,) = used.run("engine=torch,batch=32", **QUICK)
+    done = row(used, number)
     assert done.state == "done"
     assert done.items_per_call == 32
     assert done.cold_start is not None
@@ -117,33 +137,33 @@ def test_rows_carry_what_was_measured_beside_the_rounds(study: Study) -> None:
     assert "torch" in done.versions
 
 
-def test_no_row_pays_for_an_earlier_one(study: Study) -> None:
+def test_no_row_pays_for_an_earlier_one(used: Study) -> None:
     """P25, P30, P31: each serves in a process of its own, which starts at the same level."""
-    numbers = study.run("engine=torch,batch=16", "engine=onnxruntime", "engine=torch", **QUICK)
-    first, other, last = numbers[1:]
-    processes = [{v.variant_process for v in study.visits(n)} for n in numbers[1:]]
-    baselines = {v.baseline_process for n in numbers[1:] for v in study.visits(n)}
+    numbers = used.run("engine=torch,batch=16", "engine=onnxruntime", "engine=torch", **QUICK)
+    first, other, last = numbers
+    processes = [{v.variant_process for v in used.visits(n)} for n in numbers]
+    baselines = {v.baseline_process for n in numbers for v in used.visits(n)}
     assert not processes[0] & processes[1] | processes[1] & processes[2]
     assert not baselines & set().union(*processes)
-    starts = [row(study, n).memory for n in (first, last)]
+    starts = [row(used, n).memory for n in (first, last)]
     assert starts[0] is not None
     assert starts[1] is not None
     assert starts[0].host_start_bytes is not None
     assert starts[1].host_start_bytes == pytest.approx(starts[0].host_start_bytes, rel=0.1)
     for number in (first, other, last):
-        evidence = row(study, number).evidence
+        evidence = row(used, number).evidence
         assert evidence is not None
         assert evidence.num_threads is not None
     # The server of an ONNX Runtime row has not imported torch.
-    versions = row(study, other).versions
+    versions = row(used, other).versions
     assert versions is not None
     assert "torch" not in versions
 
 
-def test_an_artifact_is_built_once(study: Study) -> None:
-    first, second = study.run("engine=torch,batch=16", "engine=torch,batch=16", **QUICK)[1:]
-    assert row(study, first).artifact == row(study, second).artifact
-    assert row(study, second).artifact_cached
+def test_an_artifact_is_built_once(used: Study) -> None:
+    first, second = used.run("engine=torch,batch=12", "engine=torch,batch=12", **QUICK)
+    assert row(used, first).artifact == row(used, second).artifact
+    assert row(used, second).artifact_cached
 
 
 def test_unknown_recipes_are_refused_before_anything_is_queued(study: Study) -> None:
@@ -152,10 +172,10 @@ def test_unknown_recipes_are_refused_before_anything_is_queued(study: Study) -> 
     assert study.variants() == []
 
 
-def test_an_unavailable_value_keeps_its_row_with_the_reason(study: Study) -> None:
+def test_an_unavailable_value_keeps_its_row_with_the_reason(used: Study) -> None:
     """P17: fp8 or CUDA on a CPU-only machine is said, never run as something else."""
-    (_, number) = study.run("engine=torch,quantization=fp8", **QUICK)
-    failure = row(study, number).failure
+    (number,) = used.run("engine=torch,quantization=fp8", **QUICK)
+    failure = row(used, number).failure
     assert failure is not None
     assert failure.kind == "unavailable"
     assert "quantization=fp8 is not available" in failure.message
@@ -182,9 +202,9 @@ def test_a_killed_scheduler_leaves_no_worker_and_loses_nothing(study: Study) -> 
     assert len(study.visits(number)) > num_visits
 
 
-def test_a_closed_client_does_not_end_a_run(study: Study) -> None:
-    numbers = study.run("engine=torch,batch=16", wait=False, **QUICK)
-    again = Study.open(study.folder)
+def test_a_closed_client_does_not_end_a_run(used: Study) -> None:
+    numbers = used.run("engine=torch,batch=16", wait=False, **QUICK)
+    again = Study.open(used.folder)
     again.wait(progress=False)
     assert all(row(again, number).state == "done" for number in numbers)
 

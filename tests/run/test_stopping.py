@@ -110,7 +110,7 @@ def device_is_free() -> bool:
 def test_in_an_export(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(trouble.HANG_VARIABLE, "export")
     with study_of(wb.load("trouble:make", inputs="x: f32[batch, 16]"), here / "study") as study:
-        study.run("engine=torch,batch=16", **QUICK)
+        study.run(**QUICK)
         (number,) = study.run("engine=onnxruntime", wait=False, progress=False)
         stop_inside(study, number, {"building"}, 4.0)
         # The study goes on.
@@ -125,7 +125,7 @@ def test_in_a_compiler_that_the_build_started(here: Path, monkeypatch: pytest.Mo
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     with study_of(wb.load("trouble:make", inputs="x: f32[batch, 16]"), here / "study") as study:
         monkeypatch.setenv("CXX", str(compiler))
-        study.run("engine=torch,batch=16", **QUICK)
+        study.run(**QUICK)
         (number,) = study.run("engine=torch-compile", wait=False, progress=False)
         assert wait_until((here / "compilers").exists, 60)
         stop_inside(study, number, {"building"}, 0.5)
@@ -133,18 +133,15 @@ def test_in_a_compiler_that_the_build_started(here: Path, monkeypatch: pytest.Mo
         assert wait_until(lambda: not any(map(is_running, compilers)), 2)
 
 
-@pytest.mark.parametrize(
-    ("size", "states", "after_s"),
-    [
-        pytest.param(trouble.HANG, {"loading"}, 1.0, id="warm-up"),
-        pytest.param(trouble.HANG_LATE, {"measuring"}, trouble.LATE_S + 3.0, id="round"),
-    ],
-)
-def test_in_calls(here: Path, size: int, states: set[str], after_s: float) -> None:
+def test_in_calls(here: Path) -> None:
+    """In the warm-up and in a round."""
     with study_of(wb.load("trouble:make", inputs="x: f32[batch, 16]"), here / "study") as study:
-        study.run("engine=torch,batch=16", **QUICK)
-        (number,) = study.run(f"engine=torch,batch={size}", wait=False, progress=False)
-        stop_inside(study, number, states, after_s)
+        study.run(**QUICK)
+        (number,) = study.run(f"engine=torch,batch={trouble.HANG}", wait=False, progress=False)
+        stop_inside(study, number, {"loading"}, 1.0)
+        late = f"engine=torch,batch={trouble.HANG_LATE}"
+        (number,) = study.run(late, wait=False, progress=False)
+        stop_inside(study, number, {"measuring"}, trouble.LATE_S + 3.0)
 
 
 def test_in_a_calibration(here: Path) -> None:

@@ -11,7 +11,7 @@ from workbench.levers.batching import Batching
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
-from workbench.levers.threads import Threads, threads_of, usual_threads
+from workbench.levers.threads import is_worth_a_label, threads_of
 
 _SHORT = {
     "CPUExecutionProvider": "CPU",
@@ -257,8 +257,7 @@ def use_labels(said: dict[str, Any], context: Context) -> tuple[str, ...]:
     labels = []
     if said["batch"] not in (None, context.model.batch.example_size):
         labels.append(f"batch {said['batch']}")
-    asked = context.recipe.get(Threads.name) is not None
-    if asked or said["num_threads"] != usual_threads(context):
+    if is_worth_a_label(said["num_threads"], context):
         labels.append(thread_label(said["num_threads"]))
     if said.get("spinning"):
         labels.append("active threads")

@@ -9,7 +9,7 @@ from workbench.core.json import Json
 from workbench.levers.precision import Precision
 from workbench.levers.quantization import Quantization
 from workbench.levers.step import Context
-from workbench.levers.threads import Threads, usual_threads
+from workbench.levers.threads import Threads, is_worth_a_label
 
 # A row is called after a format when most of its arithmetic is done in it.
 _MOSTLY = 0.5
@@ -132,8 +132,7 @@ def labels_of(
     labels.extend(report.get("compile", {}).get("labels", ()))
     if report["batch"] not in (None, context.model.batch.example_size):
         labels.append(f"batch {report['batch']}")
-    asked = context.recipe.get(Threads.name) is not None
-    if asked or report["threads"]["num"] != usual_threads(context):
+    if is_worth_a_label(report["threads"]["num"], context):
         labels.append(thread_label(report["threads"]["num"]))
     if report["threads"]["wait"] == "active":
         labels.append("active threads")
@@ -244,7 +243,7 @@ def expected_label(name: str, text: str) -> set[str] | None:
         threads = Threads.parse(text)
         if threads.wait == "active":
             return {"active threads"}
-        return None if threads.num is None else {f"{threads.num} threads"}
+        return None if threads.num is None else {thread_label(threads.num)}
     if name == "fusion":
         return {"cuda-graphs"} if text == "reduce-overhead" else {text}
     return {text}

@@ -57,9 +57,15 @@ def threads_of(recipe: Recipe, settings: dict[str, Json]) -> Threads:
     return chosen
 
 
-def usual_threads(context: Context) -> Json:
-    """The number of threads that no lever has set: the notebook's, else every core's."""
-    return context.settings.get("num_threads", context.device.num_cores)
+def is_worth_a_label(num_threads: int, context: Context) -> bool:
+    """Whether so many threads are what the recipe asked for, or not what is usual here.
+
+    Usual is the notebook's number, else every core's.
+    """
+    asked = context.recipe.get(Threads.name)
+    if asked is not None and Threads.parse(asked).num == num_threads:
+        return True
+    return num_threads != context.settings.get("num_threads", context.device.num_cores)
 
 
 @portable
