@@ -193,7 +193,7 @@ def _export(study: wb.Study, out: Path) -> Exported:
     say(f"{where}/pipeline.py --check:\n{said}")
     return Exported(
         number=winner.number,
-        folder=str(where),
+        folder=os.path.relpath(where),
         check_exit_code=done.returncode,
         said=said.splitlines()[-1] if said else "",
     )
