@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -393,8 +392,3 @@ def difference(before: int | None, after: int | None) -> int | None:
     if before is None or after is None or after < before:
         return None
     return after - before
-
-
-def now_s() -> float:
-    """Seconds since the epoch."""
-    return time.time()

@@ -167,10 +167,6 @@ class Crew:
         """Collect orphans that ended by themselves."""
         reap(self._pids())
 
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of all workers, spares included."""
-        return tuple(self._pids())
-
     def _forget(self, worker: Worker) -> None:
         if worker in self._workers:
             self._workers.remove(worker)
