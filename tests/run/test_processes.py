@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.run.processes import kill_tree, scrubbed_environment
+from workbench.run.processes import Worker, kill_tree, scrubbed_environment
 
 # A child that leaves the group and the session, as a compiler's pool does.
 FAMILY = """
@@ -94,3 +94,17 @@ def test_a_worker_leaves_when_its_parent_is_gone(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
     )
     assert wait_gone(int(done.stdout))
+
+
+def test_workers_are_groups_of_their_own_in_one_session(tmp_path: Path) -> None:
+    """Linux places the threads of a session by what that session did lately ("autogroup").
+
+    A baseline that is called in every visit, in a session of its own, came out 10 to 25 %
+    faster than its twins beside a busy core.
+    """
+    worker = Worker(sys.executable, with_torch=False, environment={}, log=tmp_path / "log")
+    try:
+        assert os.getsid(worker.pid) == os.getsid(0)
+        assert os.getpgid(worker.pid) == worker.pid
+    finally:
+        worker.close()

@@ -31,6 +31,7 @@ from workbench.core.variant import RunOptions
 from workbench.run.client import Client
 from workbench.run.servers import ONE_AT_A_TIME
 from workbench.study import Study
+from workbench.study.reader import StudyReader
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +92,19 @@ def test_failures_of_every_kind_leave_the_other_rows_unharmed(used: Study) -> No
     assert row(used, number).state == "done"
     assert row(used, 1).state == "done"
     assert row(used, 1).failure is None
+
+
+def test_a_row_that_failed_alone_brings_no_control_up(used: Study) -> None:
+    """Nobody would be compared with it, and the device would be held meanwhile."""
+    (number,) = used.run(f"engine=torch,batch={trouble.RAISE}", **QUICK)
+    assert row(used, number).state == "failed"
+    with Client.connect(used.folder, start=False) as client:
+        assert wait_until(lambda: client.status().waiting_for_device is not None)
+    before = StudyReader(used.folder).variant(0)
+    (number,) = used.run(f"engine=torch,batch={trouble.RAISE}", **QUICK)
+    with Client.connect(used.folder, start=False) as client:
+        assert wait_until(lambda: client.status().waiting_for_device is not None)
+    assert StudyReader(used.folder).variant(0) == before
 
 
 def test_a_hang_ends_at_the_stage_limit(used: Study) -> None:

@@ -26,7 +26,7 @@ from workbench.measure.quality import compare
 from workbench.run import protocol
 from workbench.run.artifacts import Artifact
 from workbench.run.crew import Crew
-from workbench.run.failures import RowStopped
+from workbench.run.failures import RowFailed, RowStopped
 from workbench.run.live import Live, limit_s
 from workbench.run.processes import Worker
 from workbench.run.records import Records
@@ -46,14 +46,6 @@ _LOSSLESS_ERROR = 1e-3
 _SPIN_S = 0.2
 
 Report = Callable[[State, str], None]
-
-
-class RowFailed(RunError):
-    """The row has failed, and this is what it keeps."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class BringUp:

@@ -6,9 +6,10 @@ import signal
 import traceback
 from pathlib import Path
 
-from workbench.core.errors import RunError
+from workbench.core.errors import RunError, WorkbenchError
 from workbench.core.failure import Failure, FailureKind, Stage
 from workbench.core.units import format_seconds
+from workbench.core.variant import State
 from workbench.run.protocol import Failed
 
 _LOG_TAIL_CHARS = 4_000
@@ -42,8 +43,29 @@ class RowStopped(RunError):
     """The user stopped the row that is being worked on."""
 
 
+class RowFailed(RunError):
+    """The row has failed, and this is what it keeps."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def outcome_of(error: Exception, stage: Stage, log: Path) -> tuple[State, Failure]:
+    """How a row ends whose work raised `error`, and what it keeps."""
+    if isinstance(error, RowStopped):
+        return "stopped", stopped(stage)
+    if isinstance(error, RunError):
+        return "failed", failure_of(error, stage, log)
+    if isinstance(error, WorkbenchError):
+        return "failed", Failure(kind="unavailable", stage=stage, message=str(error))
+    return "failed", _internal(error, stage)
+
+
 def failure_of(error: RunError, stage: Stage, log: Path) -> Failure:
     """The failure that a row keeps."""
+    if isinstance(error, RowFailed):
+        return error.failure
     if isinstance(error, WorkerGone):
         return _gone(error.code, stage, log)
     if isinstance(error, StageTimeout):
@@ -145,7 +167,7 @@ def stopped(stage: Stage) -> Failure:
     )
 
 
-def internal(error: Exception, stage: Stage) -> Failure:
+def _internal(error: Exception, stage: Stage) -> Failure:
     """A fault of ours, which costs one row."""
     return Failure(
         kind="exception",

@@ -6,6 +6,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 from workbench.core.decision import Decision
 from workbench.core.device import Device, Host
@@ -16,10 +17,10 @@ from workbench.core.model import PreparedModel
 from workbench.core.variant import Progress, RunOptions, State, Variant
 from workbench.levers.step import Context
 from workbench.measure.verdict import decide
-from workbench.run.bringup import BringUp, RowFailed, first_ratio
+from workbench.run.bringup import BringUp, first_ratio
 from workbench.run.closing import close_books
 from workbench.run.crew import Crew
-from workbench.run.failures import RowStopped, failure_of, internal, stopped
+from workbench.run.failures import RowFailed, RowStopped, failure_of, outcome_of
 from workbench.run.live import Live
 from workbench.run.records import Records
 from workbench.run.servers import Servers
@@ -85,22 +86,10 @@ class Group:
         self.current = number
         try:
             work(number)
-        except RowStopped:
-            self.end(number, "stopped", stopped(self._bring_up.stage))
-        except RowFailed as error:
-            self.end(number, "failed", error.failure)
-        except RunError as error:
-            log = self._bring_up.log(number)
-            self.end(number, "failed", failure_of(error, self._bring_up.stage, log))
-        except WorkbenchError as error:
-            self.end(
-                number,
-                "failed",
-                Failure(kind="unavailable", stage=self._bring_up.stage, message=str(error)),
-            )
         except Exception as error:  # noqa: BLE001 - a fault of ours costs one row, not the study
-            traceback.print_exc()
-            self.end(number, "failed", internal(error, self._bring_up.stage))
+            if not isinstance(error, WorkbenchError):
+                traceback.print_exc()
+            self.end(number, *outcome_of(error, self._bring_up.stage, self._bring_up.log(number)))
         finally:
             self.current = None
             if self._bring_up.worker is not None:
@@ -161,21 +150,10 @@ class Group:
         except RowStopped:
             raise
         except RunError as error:
-            failure = (
-                error.failure
-                if isinstance(error, RowFailed)
-                else failure_of(error, self._bring_up.stage, self._bring_up.log(1))
-            )
+            failure = failure_of(error, self._bring_up.stage, self._bring_up.log(1))
             self.end(1, "failed", failure)
-            raise RowFailed(
-                Failure(
-                    kind=failure.kind,
-                    stage=failure.stage,
-                    message=f"the baseline could not run: {failure.message}",
-                    remedy=failure.remedy,
-                    detail=failure.detail,
-                )
-            ) from error
+            message = f"the baseline could not run: {failure.message}"
+            raise RowFailed(replace(failure, message=message)) from error
         self._baseline = live
         self._records.update(1, state="measuring", failure=None)
         self._bring_up.measure_yardstick(live)
@@ -188,7 +166,7 @@ class Group:
         verdict says so. The next row tries again.
         """
         prepared = self._records.prepared()
-        if CONTROL in self._live or self._baseline is None or prepared is None:
+        if CONTROL in self._live or self._baseline is None or prepared is None or self.is_empty:
             return
         rows = [row for row in self._records.variants() if row.role == "control"]
         recipe = self._records.variant(1).recipe

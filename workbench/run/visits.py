@@ -47,7 +47,7 @@ def make_visit(crew: Crew, baseline: Live, variant: Live, number: int) -> Visit:
     sides = (baseline, variant)
     plan = _Plan(baseline, variant)
     started_s, before = time.time(), cpu_times()
-    for side in sides:
+    for side in random.sample(sides, 2):
         _rewarm(crew, side)
     pairs = []
     for _ in range(plan.num_pairs):
