@@ -55,12 +55,12 @@ def stop_inside(study: Study, number: int, states: set[str], stuck_for_s: float)
     What stays is warm for the next row: spares, and the baseline's server where its row has
     ended. The scheduler takes both with it, which `end_scheduler` asserts.
     """
-    assert wait_until(lambda: row(study, number).state in states, 60)
+    assert wait_until(lambda: row(study, number).state in states and open_rows_pids(study), 60)
     stuck_from_s = time.monotonic()
     while time.monotonic() - stuck_from_s < stuck_for_s:
         assert row(study, number).state in states
         time.sleep(0.05)
-    busy = {pid for pid in descendants(study) if is_of_open_row(study, pid)}
+    busy = open_rows_pids(study)
     assert busy
     started_s = time.monotonic()
     study.stop()
@@ -80,6 +80,10 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def open_rows_pids(study: Study) -> set[int]:
+    return {pid for pid in descendants(study) if is_of_open_row(study, pid)}
 
 
 def is_of_open_row(study: Study, pid: int) -> bool:
