@@ -93,10 +93,13 @@ def is_of_open_row(study: Study, pid: int) -> bool:
     """
     if not is_running(pid):
         return False
-    command = " ".join(psutil.Process(pid).cmdline())
+    try:
+        command = " ".join(psutil.Process(pid).cmdline())
+        log = Path(f"/proc/{pid}/fd/1").resolve()
+    except (psutil.Error, OSError):
+        return False
     if "workbench.run.worker" not in command:
         return "workbench.study.scheduler" not in command
-    log = Path(f"/proc/{pid}/fd/1").resolve()
     if log.name != "log.txt":
         return False
     number = int(log.parent.name)
