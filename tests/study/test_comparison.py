@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from tests.study.filled import visits
 from workbench.core.decision import Decision
 from workbench.core.errors import StudyError
 from workbench.core.measurement import ColdStart, Quality
@@ -56,6 +57,26 @@ def test_a_verdict_before_its_time_is_called_provisional(full: Store) -> None:
             assert row.verdict_text.count("provisional") == 1
             assert not row.verdict_text.startswith("undecided")
     assert without_control.floor is None or without_control.floor > 0
+
+
+def test_what_the_control_shows_after_a_row_ended_leaves_its_verdict_alone(full: Store) -> None:
+    """On another day processes of the baseline may be far apart; no row was measured then."""
+    before = compare(full).row(2)
+    assert before.decision is not None
+    assert before.decision.verdict == "faster"
+    for visit in visits(2.0, num_visits=12):
+        started_s = visit.started_s + 86_400
+        late = {"started_s": started_s, "baseline_process": 71, "variant_process": 72}
+        full.add_visit(0, dataclasses.replace(visit, number=100 + visit.number, **late))
+    after = compare(full)
+    assert after.row(2).decision == before.decision
+    # A row without enough of a control in its time takes what there is.
+    full.clear_visits(0)
+    for visit in visits(1.0, num_visits=12):
+        full.add_visit(0, dataclasses.replace(visit, started_s=visit.started_s + 86_400))
+    late_control = compare(full).row(2).decision
+    assert late_control is not None
+    assert not late_control.provisional
 
 
 def test_slower_is_said_plainly(full: Store) -> None:

@@ -13,7 +13,7 @@ from workbench.core.measurement import ColdStart, Visit
 from workbench.core.model import Model, PreparedModel
 from workbench.core.variant import Variant
 from workbench.measure import statistics
-from workbench.measure.verdict import decide
+from workbench.measure.verdict import MIN_CONTROL_VISITS, decide
 from workbench.study.indirect import against
 from workbench.study.reader import StudyReader
 
@@ -189,7 +189,7 @@ def compare(
     control = next((v for v in variants.values() if v.role == "control"), None)
     control_visits = visits[control.number] if control else []
     decisions = {
-        n: decide(visits[n], control_visits, threshold=v.options.threshold)
+        n: decide(visits[n], _seen_by(visits[n], control_visits), threshold=v.options.threshold)
         for n, v in variants.items()
         if visits[n]
     }
@@ -213,6 +213,16 @@ def compare(
             )
         made[number] = (variant, decision, call, item_s, _load(visits[number]))
     return _assemble(reader, made, baseline, control, goal, latency_limit_s)
+
+
+def _seen_by(visits: Sequence[Visit], control: Sequence[Visit]) -> Sequence[Visit]:
+    """The control up to the row's last visit: a verdict that was given stands.
+
+    Rows of another day, beside other load, would else change it without a new measurement. All
+    of the control where there was too little of it yet.
+    """
+    seen = [visit for visit in control if visit.started_s <= visits[-1].started_s]
+    return seen if len(seen) >= MIN_CONTROL_VISITS else control
 
 
 _Made = tuple[Variant, Decision | None, Call | None, Estimate | None, float | None]
