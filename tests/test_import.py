@@ -36,12 +36,15 @@ def test_the_command_line_starts_without_the_engines() -> None:
 
 
 def test_a_study_is_reached_without_the_engines_libraries() -> None:
-    assert _loaded_after("import workbench as wb; wb.Study; wb.open_study", *_HEAVY) == ""
+    assert (
+        _loaded_after("import workbench as wb; wb.Study; wb.open_study; wb.open_trace", *_HEAVY)
+        == ""
+    )
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
     code = "import workbench as wb; print(*[type(getattr(wb, n)).__name__ for n in wb.__all__])"
-    assert len(_run(code).split()) == 7
+    assert len(_run(code).split()) == 8
     assert "load" in _run("import workbench as wb; print(*dir(wb))").split()
     with pytest.raises(subprocess.CalledProcessError) as caught:
         _run("import workbench; workbench.nothing")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.sources.load import load
     from workbench.sources.samples import sample_names as samples
     from workbench.study.study import Study, open_study
+    from workbench.traces.opening import open_trace
 
 __version__ = "0.1.0"
 
@@ -31,10 +32,20 @@ _WHERE = {
     "errors": ("workbench.core.errors", None),
     "load": ("workbench.sources.load", "load"),
     "open_study": ("workbench.study.study", "open_study"),
+    "open_trace": ("workbench.traces.opening", "open_trace"),
     "samples": ("workbench.sources.samples", "sample_names"),
 }
 
-__all__ = ["Recipe", "RunOptions", "Study", "errors", "load", "open_study", "samples"]
+__all__ = [
+    "Recipe",
+    "RunOptions",
+    "Study",
+    "errors",
+    "load",
+    "open_study",
+    "open_trace",
+    "samples",
+]
 
 
 def __getattr__(name: str) -> Any:

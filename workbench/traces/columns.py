@@ -1,0 +1,293 @@
+"""From events as they are written to the columns of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.json import Json
+from workbench.traces.events import Arguments, Event, Faults
+from workbench.traces.numbers import nanoseconds, whole_number
+from workbench.traces.trace import (
+    ABSENT,
+    DeviceProperties,
+    Lane,
+    MemoryEvents,
+    Reading,
+    Trace,
+)
+from workbench.traces.vocabulary import CODE_OF, DEVICE_WORK, category_of
+
+_COLUMNS: dict[str, type[np.generic]] = {
+    "start_ns": np.int64,
+    "duration_ns": np.int64,
+    "category": np.uint8,
+    "name": np.int32,
+    "lane": np.int32,
+    "device": np.int16,
+    "stream": np.int64,
+    "correlation": np.int64,
+    "external": np.int64,
+    "num_bytes": np.int64,
+    "ordinal": np.uint32,
+}
+_MEMORY_COLUMNS: dict[str, type[np.generic]] = {
+    "time_ns": np.int64,
+    "num_bytes": np.int64,
+    "address": np.int64,
+    "on_device": np.bool_,
+    "device": np.int32,
+    "allocated_bytes": np.int64,
+    "reserved_bytes": np.int64,
+}
+# The counts of a Reading that are taken here.
+_COUNTED = (
+    "events",
+    "flows",
+    "marks",
+    "without_time",
+    "without_duration",
+    "negative_durations",
+    "empty",
+    "not_understood",
+)
+_NO_ARGUMENTS = Arguments()
+_MEMORY = "[memory]"
+_FLOWS = frozenset("stf")
+_DEVICE_CODES = np.array([CODE_OF[name] for name in DEVICE_WORK], dtype=np.uint8)
+_LARGEST_DEVICE = np.iinfo(np.int16).max
+
+
+class _Numbering(dict[Any, int]):
+    """Numbers things as they come."""
+
+    def __missing__(self, thing: Any) -> int:
+        self[thing] = number = len(self)
+        return number
+
+    def of(self, things: Iterable[Any]) -> NDArray[np.int64]:
+        try:
+            return np.array(list(map(self.__getitem__, things)), dtype=np.int64)
+        except TypeError:
+            # A list or an object where a name should be.
+            return np.array([self[_hashable(thing)] for thing in things], dtype=np.int64)
+
+
+class Columns:
+    """Takes events block by block; `trace` makes the Trace."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+        self._memory: dict[str, list[NDArray[Any]]] = {name: [] for name in _MEMORY_COLUMNS}
+        # By what the file writes, of whatever type.
+        self._names = _Numbering()
+        self._categories = _Numbering()
+        self._lanes = _Numbering()
+        self._labels: dict[tuple[str, str, str | None], str] = {}
+        self._num = dict.fromkeys(_COUNTED, 0)
+
+    def add(self, events: list[Event]) -> None:
+        """Take the next events of the file."""
+        is_complete = np.array([event.ph == "X" for event in events], dtype=np.bool_)
+        ordinals = np.flatnonzero(is_complete) + self._num["events"]
+        self._num["events"] += len(events)
+        if is_complete.any():
+            self._add_complete([event for event in events if event.ph == "X"], ordinals)
+        if not is_complete.all():
+            self._add_others([event for event in events if event.ph != "X"])
+
+    def _add_complete(self, events: list[Event], ordinals: NDArray[np.intp]) -> None:
+        start_ns, has_start = nanoseconds([event.ts for event in events])
+        if not has_start.all():
+            self._num["without_time"] += int((~has_start).sum())
+            kept = [event for event, known in zip(events, has_start, strict=True) if known]
+            if kept:
+                self._add_complete(kept, ordinals[has_start])
+            return
+        duration_ns, has_duration = nanoseconds([event.dur for event in events])
+        self._num["without_duration"] += int((~has_duration).sum())
+        self._num["negative_durations"] += int((duration_ns < 0).sum())
+        written = self._categories.of([event.cat for event in events])
+        codes = [CODE_OF[category_of(_text(cat))] for cat in self._categories]
+        category = np.array(codes, dtype=np.uint8)[written]
+        arguments = [event.args or _NO_ARGUMENTS for event in events]
+        external = _whole([a.external for a in arguments])
+        external_old = _whole([a.external_old for a in arguments])
+        device = _whole([a.device for a in arguments])
+        stream = _whole([a.stream for a in arguments])
+        # Files of 2021 number the device as the process and the stream as the thread.
+        on_device = np.isin(category, _DEVICE_CODES)
+        for column, key in ((device, "pid"), (stream, "tid")):
+            for row in np.flatnonzero(on_device & (column == ABSENT)):
+                column[row] = _one_whole(getattr(events[row], key))
+        device[(device < 0) | (device > _LARGEST_DEVICE)] = ABSENT
+        found: dict[str, NDArray[Any]] = {
+            "start_ns": start_ns,
+            "duration_ns": np.maximum(duration_ns, 0),
+            "category": category,
+            "name": self._names.of([event.name for event in events]),
+            "lane": self._lanes.of([(event.pid, event.tid) for event in events]),
+            "device": device,
+            "stream": stream,
+            "correlation": _whole([a.correlation for a in arguments]),
+            "external": np.where(external == ABSENT, external_old, external),
+            "num_bytes": _whole([a.num_bytes for a in arguments]),
+            "ordinal": ordinals,
+        }
+        for name, kind in _COLUMNS.items():
+            self._parts[name].append(found[name].astype(kind))
+
+    def _add_others(self, events: list[Event]) -> None:
+        memory = []
+        for event in events:
+            kind = event.ph
+            if kind in _FLOWS:
+                self._num["flows"] += 1
+            elif kind in ("i", "I") and event.name == _MEMORY:
+                memory.append(event)
+            elif kind in ("i", "I"):
+                self._num["marks"] += 1
+            elif kind == "M":
+                self._num["marks"] += 1
+                self._add_label(event)
+            elif kind is None and event.name is None:
+                self._num["empty"] += 1
+            else:
+                self._num["not_understood"] += 1
+        if memory:
+            self._add_memory(memory)
+
+    def _add_label(self, event: Event) -> None:
+        """A name of a process or of a thread."""
+        if event.args is None or not isinstance(event.name, str):
+            return
+        said = event.args.labels if event.name == "process_labels" else event.args.label
+        if not isinstance(said, str) or not said:
+            return
+        thread = _text(event.tid) if event.name == "thread_name" else None
+        self._labels[event.name, _text(event.pid), thread] = said
+
+    def _add_memory(self, events: list[Event]) -> None:
+        time_ns, has_time = nanoseconds([event.ts for event in events])
+        self._num["without_time"] += int((~has_time).sum())
+        rows = np.flatnonzero(has_time)
+        arguments = [events[row].args or _NO_ARGUMENTS for row in rows]
+        found: dict[str, NDArray[Any]] = {
+            "time_ns": time_ns[rows],
+            "num_bytes": _whole([a.block_bytes for a in arguments]),
+            "address": _whole([a.address for a in arguments]),
+            # c10::DeviceType: 0 is the CPU.
+            "on_device": _whole([a.device_type for a in arguments]) > 0,
+            "device": _whole([a.device_id for a in arguments]),
+            "allocated_bytes": _whole([a.allocated for a in arguments]),
+            "reserved_bytes": _whole([a.reserved for a in arguments]),
+        }
+        for name, kind in _MEMORY_COLUMNS.items():
+            self._memory[name].append(found[name].astype(kind))
+
+    def trace(self, header: dict[str, Json], faults: Faults) -> Trace:
+        """Everything taken so far, with the file's other keys."""
+        columns = {name: _joined(self._parts[name], kind) for name, kind in _COLUMNS.items()}
+        memory = {n: _joined(self._memory[n], kind) for n, kind in _MEMORY_COLUMNS.items()}
+        base_ns = whole_number(header.get("baseTimeNanoseconds")) or 0
+        columns["start_ns"] += base_ns
+        memory["time_ns"] += base_ns
+        names, columns["name"] = _as_text(self._names, columns["name"], _text)
+        lanes, columns["lane"] = _as_text(self._lanes, columns["lane"], _lane)
+        return Trace(
+            format="kineto",
+            **columns,
+            names=tuple(names),
+            lanes=tuple(self._named(*lane) for lane in lanes),
+            memory=MemoryEvents(**memory),
+            devices=_devices(header.get("deviceProperties")),
+            reading=Reading(
+                **{f"num_{name}": num for name, num in self._num.items()},
+                num_mended=faults.num_mended,
+                num_dropped=faults.num_dropped,
+                notes=tuple(faults.notes),
+            ),
+            header={key: value for key, value in header.items() if key != "deviceProperties"},
+        )
+
+    def _named(self, process: str, thread: str) -> Lane:
+        return Lane(
+            process=process,
+            thread=thread,
+            process_name=self._labels.get(("process_name", process, None)),
+            thread_name=self._labels.get(("thread_name", process, thread)),
+            labels=self._labels.get(("process_labels", process, None)),
+        )
+
+
+def _whole(values: list[Any]) -> NDArray[np.int64]:
+    """Integers of what arguments hold, -1 where one holds none."""
+    if set(map(type, values)) == {int}:
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            pass
+    return np.array([_one_whole(value) for value in values], dtype=np.int64)
+
+
+def _one_whole(value: Any) -> int:
+    number = whole_number(value)
+    return ABSENT if number is None else number
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _lane(pair: tuple[Any, Any]) -> tuple[str, str]:
+    return _text(pair[0]), _text(pair[1])
+
+
+def _hashable(thing: Any) -> Any:
+    if isinstance(thing, tuple):
+        return tuple(map(_hashable, thing))
+    return str(thing) if isinstance(thing, list | dict) else thing
+
+
+def _as_text(
+    numbered: _Numbering, column: NDArray[Any], text: Callable[[Any], Any]
+) -> tuple[list[Any], NDArray[Any]]:
+    """The things as text, and the column with equal texts under one number."""
+    texts = _Numbering()
+    number_of = texts.of([text(thing) for thing in numbered]).astype(column.dtype)
+    return list(texts), number_of[column]
+
+
+def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
+    """The parts as one column; they are let go, so that no column is held twice."""
+    joined = np.concatenate(parts) if parts else np.zeros(0, dtype=kind)
+    parts.clear()
+    return joined
+
+
+def _devices(described: Json) -> tuple[DeviceProperties, ...]:
+    if not isinstance(described, list):
+        return ()
+    found = []
+    for one in described:
+        if not isinstance(one, dict):
+            continue
+        number = whole_number(one.get("id"))
+        if number is None:
+            continue
+        major, minor = whole_number(one.get("computeMajor")), whole_number(one.get("computeMinor"))
+        name = one.get("name")
+        found.append(
+            DeviceProperties(
+                number=number,
+                name=name if isinstance(name, str) and name else None,
+                memory_bytes=whole_number(one.get("totalGlobalMem")),
+                num_multiprocessors=whole_number(one.get("numSms")),
+                capability=None if major is None or minor is None else (major, minor),
+                warp_size=whole_number(one.get("warpSize")),
+            )
+        )
+    return tuple(found)

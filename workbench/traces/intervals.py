@@ -1,0 +1,34 @@
+"""Spans of time as arrays of starts and ends: what they cover together, and what they share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+
+
+def merged(starts: Times, ends: Times) -> tuple[Times, Times]:
+    """The same time as spans that neither touch nor overlap, in order. Empty spans vanish."""
+    kept = ends > starts
+    starts, ends = starts[kept], ends[kept]
+    if len(starts) == 0:
+        return starts, ends
+    order = np.argsort(starts, kind="stable")
+    starts = starts[order]
+    reach = np.maximum.accumulate(ends[order])
+    opens = np.concatenate(([True], starts[1:] > reach[:-1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return starts[opens], reach[closes]
+
+
+def covered(starts: Times, ends: Times) -> int:
+    """How long at least one of the spans lasts."""
+    starts, ends = merged(starts, ends)
+    return int((ends - starts).sum())
+
+
+def shared(starts: Times, ends: Times, other_starts: Times, other_ends: Times) -> int:
+    """How long spans of both kinds last at once."""
+    both = covered(np.concatenate((starts, other_starts)), np.concatenate((ends, other_ends)))
+    return covered(starts, ends) + covered(other_starts, other_ends) - both

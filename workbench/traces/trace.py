@@ -1,0 +1,134 @@
+"""A trace: what one profile recorded, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.core.json import Json
+from workbench.traces.vocabulary import CATEGORIES, CODE_OF, DEVICE_WORK, Category
+
+# In a column of identifiers: the event has none.
+ABSENT = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """A thread of the host or a stream of a device, as the file numbers and names it."""
+
+    process: str
+    thread: str
+    process_name: str | None = None
+    thread_name: str | None = None
+    labels: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceProperties:
+    """A device as the profiler described it; None where the file does not say."""
+
+    number: int
+    name: str | None = None
+    memory_bytes: int | None = None
+    num_multiprocessors: int | None = None
+    capability: tuple[int, int] | None = None
+    warp_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryEvents:
+    """Allocations and frees (negative bytes) that the profiler saw, in the file's order.
+
+    Columns of one length. `allocated_bytes` and `reserved_bytes` are the allocator's totals
+    afterwards; -1 in any column where the file does not say. `on_device` is False for the host.
+    """
+
+    time_ns: NDArray[np.int64]
+    num_bytes: NDArray[np.int64]
+    address: NDArray[np.int64]
+    on_device: NDArray[np.bool_]
+    device: NDArray[np.int32]
+    allocated_bytes: NDArray[np.int64]
+    reserved_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a file was read: what it held beside the events, and what was wrong with it."""
+
+    num_events: int
+    num_flows: int = 0
+    num_marks: int = 0
+    num_without_time: int = 0
+    num_without_duration: int = 0
+    num_negative_durations: int = 0
+    num_empty: int = 0
+    num_not_understood: int = 0
+    num_mended: int = 0
+    num_dropped: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything in the file was read as it stands."""
+        return not (self.num_mended or self.num_dropped or self.num_without_time or self.notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Events with a duration, as columns of one length in the file's order.
+
+    `start_ns` counts from 1970 where the file says so, else from an origin of its own.
+    `category` indexes `vocabulary.CATEGORIES`, `name` indexes `names`, `lane` indexes `lanes`.
+    `device` and `stream` are given for work of a device and for calls that name one;
+    `correlation` ties a launch to its kernels, `external` a launch to its operator. All of
+    these, and `num_bytes` of copies, are -1 where absent. `ordinal` counts all objects of the
+    file's list, so that the rest of an event can be found again.
+    """
+
+    format: str
+    start_ns: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+    category: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    device: NDArray[np.int16]
+    stream: NDArray[np.int64]
+    correlation: NDArray[np.int64]
+    external: NDArray[np.int64]
+    num_bytes: NDArray[np.int64]
+    ordinal: NDArray[np.uint32]
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    memory: MemoryEvents
+    devices: tuple[DeviceProperties, ...]
+    reading: Reading
+    header: dict[str, Json] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> NDArray[np.int64]:
+        """When each event ended."""
+        return self.start_ns + self.duration_ns
+
+    def rows(self, *categories: Category) -> NDArray[np.intp]:
+        """The events of these categories, in the file's order."""
+        wanted = [CODE_OF[category] for category in categories]
+        return np.flatnonzero(np.isin(self.category, wanted))
+
+    @property
+    def device_rows(self) -> NDArray[np.intp]:
+        """Kernels, copies and fills."""
+        return self.rows(*DEVICE_WORK)
+
+    def counts(self) -> dict[Category, int]:
+        """How many events there are of each category that occurs."""
+        found = np.bincount(self.category, minlength=len(CATEGORIES))
+        return {name: int(num) for name, num in zip(CATEGORIES, found, strict=True) if num}
