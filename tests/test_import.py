@@ -31,7 +31,7 @@ def test_a_recipe_needs_no_library() -> None:
 
 
 def test_the_command_line_starts_without_the_engines() -> None:
-    statement = "from workbench.cli import _parser; _parser()"
+    statement = "from workbench.cli.parser import parser; parser()"
     assert _loaded_after(statement, *_HEAVY, "rich", "msgspec", "numpy") == ""
 
 

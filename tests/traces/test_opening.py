@@ -130,10 +130,13 @@ def test_memory_is_read_as_it_was_allocated(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"", "is empty"),
-        (b"\x80\x04\x95", "no trace"),
+        (b"\x80\x04\x95", "damaged pickle"),
         (b"hello", "no trace"),
+        (b"\x1f\x8b\x08 and no more gzip", "the gzip data"),
         (b'{"model": 1}', "no trace"),
         (b'{"deep": {"traceEvents": []}}', "no trace"),
+        (b"[1, 2, 3]", "none of its 1 entries is an event"),
+        (b'[{"a": 1}, {"b": 2}]', "none of its 2 entries is an event"),
     ],
 )
 def test_something_else_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:

@@ -19,7 +19,12 @@ from workbench.traces.trace import (
     Reading,
     Trace,
 )
-from workbench.traces.vocabulary import CODE_OF, DEVICE_WORK, category_of
+from workbench.traces.vocabulary import (
+    CODE_OF,
+    DEVICE_WORK,
+    ONNXRUNTIME_CATEGORIES,
+    category_of,
+)
 
 _COLUMNS: dict[str, type[np.generic]] = {
     "start_ns": np.int64,
@@ -33,6 +38,7 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "external": np.int64,
     "num_bytes": np.int64,
     "ordinal": np.uint32,
+    "node": np.int32,
 }
 _MEMORY_COLUMNS: dict[str, type[np.generic]] = {
     "time_ns": np.int64,
@@ -56,6 +62,7 @@ _COUNTED = (
 )
 _NO_ARGUMENTS = Arguments()
 _MEMORY = "[memory]"
+_NODE_TIME = "_kernel_time"
 _FLOWS = frozenset("stf")
 _DEVICE_CODES = np.array([CODE_OF[name] for name in DEVICE_WORK], dtype=np.uint8)
 _LARGEST_DEVICE = np.iinfo(np.int16).max
@@ -114,13 +121,20 @@ class Columns:
         codes = [CODE_OF[category_of(_text(cat))] for cat in self._categories]
         category = np.array(codes, dtype=np.uint8)[written]
         arguments = [event.args or _NO_ARGUMENTS for event in events]
+        names = self._names.of([event.name for event in events])
+        nodes = np.full(len(events), ABSENT)
+        for place, one in enumerate(arguments if self._is_onnxruntime else ()):
+            if isinstance(one.op_name, str):
+                node = _text(events[place].name).removesuffix(_NODE_TIME)
+                names[place], nodes[place] = self._names[one.op_name], self._names[node]
         external = _whole([a.external for a in arguments])
         external_old = _whole([a.external_old for a in arguments])
         device = _whole([a.device for a in arguments])
         stream = _whole([a.stream for a in arguments])
         # Files of 2021 number the device as the process and the stream as the thread.
         on_device = np.isin(category, _DEVICE_CODES)
-        for column, key in ((device, "pid"), (stream, "tid")):
+        numbered = () if self._is_onnxruntime else ((device, "pid"), (stream, "tid"))
+        for column, key in numbered:
             for row in np.flatnonzero(on_device & (column == ABSENT)):
                 column[row] = _one_whole(getattr(events[row], key))
         device[(device < 0) | (device > _LARGEST_DEVICE)] = ABSENT
@@ -128,7 +142,7 @@ class Columns:
             "start_ns": start_ns,
             "duration_ns": np.maximum(duration_ns, 0),
             "category": category,
-            "name": self._names.of([event.name for event in events]),
+            "name": names,
             "lane": self._lanes.of([(event.pid, event.tid) for event in events]),
             "device": device,
             "stream": stream,
@@ -136,9 +150,14 @@ class Columns:
             "external": np.where(external == ABSENT, external_old, external),
             "num_bytes": _whole([a.num_bytes for a in arguments]),
             "ordinal": ordinals,
+            "node": nodes,
         }
         for name, kind in _COLUMNS.items():
             self._parts[name].append(found[name].astype(kind))
+
+    @property
+    def _is_onnxruntime(self) -> bool:
+        return not ONNXRUNTIME_CATEGORIES.isdisjoint(self._categories)
 
     def _add_others(self, events: list[Event]) -> None:
         memory = []
@@ -195,11 +214,15 @@ class Columns:
         base_ns = whole_number(header.get("baseTimeNanoseconds")) or 0
         columns["start_ns"] += base_ns
         memory["time_ns"] += base_ns
-        names, columns["name"] = _as_text(self._names, columns["name"], _text)
-        lanes, columns["lane"] = _as_text(self._lanes, columns["lane"], _lane)
+        node = columns.pop("node")
+        names, text_of = _as_text(self._names, _text)
+        lanes, lane_of = _as_text(self._lanes, _lane)
+        columns["name"] = text_of[columns["name"]]
+        columns["lane"] = lane_of[columns["lane"]]
         return Trace(
-            format="kineto",
+            format="onnxruntime" if self._is_onnxruntime else "kineto",
             **columns,
+            node=np.where(node == ABSENT, ABSENT, text_of[node]) if self._is_onnxruntime else None,
             names=tuple(names),
             lanes=tuple(self._named(*lane) for lane in lanes),
             memory=MemoryEvents(**memory),
@@ -253,12 +276,12 @@ def _hashable(thing: Any) -> Any:
 
 
 def _as_text(
-    numbered: _Numbering, column: NDArray[Any], text: Callable[[Any], Any]
-) -> tuple[list[Any], NDArray[Any]]:
-    """The things as text, and the column with equal texts under one number."""
+    numbered: _Numbering, text: Callable[[Any], Any]
+) -> tuple[list[Any], NDArray[np.int32]]:
+    """The things as text, and for each number that of its text: 5 and "5" are one."""
     texts = _Numbering()
-    number_of = texts.of([text(thing) for thing in numbered]).astype(column.dtype)
-    return list(texts), number_of[column]
+    number_of = texts.of([text(thing) for thing in numbered])
+    return list(texts), number_of.astype(np.int32)
 
 
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:

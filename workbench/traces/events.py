@@ -53,6 +53,7 @@ class Arguments(msgspec.Struct, gc=False):
     reserved: Any = msgspec.field(default=ABSENT, name="Total Reserved")
     label: Any = msgspec.field(default=None, name="name")
     labels: Any = None
+    op_name: Any = None
 
 
 class Event(msgspec.Struct, gc=False):

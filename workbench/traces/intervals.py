@@ -32,3 +32,19 @@ def shared(starts: Times, ends: Times, other_starts: Times, other_ends: Times) -
     """How long spans of both kinds last at once."""
     both = covered(np.concatenate((starts, other_starts)), np.concatenate((ends, other_ends)))
     return covered(starts, ends) + covered(other_starts, other_ends) - both
+
+
+def clipped(starts: Times, ends: Times, low: int, high: int) -> tuple[Times, Times]:
+    """What of the spans lies between two moments."""
+    starts, ends = np.maximum(starts, low), np.minimum(ends, high)
+    kept = ends > starts
+    return starts[kept], ends[kept]
+
+
+def gaps(starts: Times, ends: Times, low: int, high: int) -> tuple[Times, Times]:
+    """What of the time between two moments no span covers."""
+    starts, ends = merged(*clipped(starts, ends, low, high))
+    begin = np.concatenate(([low], ends))
+    finish = np.concatenate((starts, [high]))
+    kept = finish > begin
+    return begin[kept], finish[kept]

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from workbench.core.errors import LoadError, UnsupportedFormatError
+from workbench.core.errors import LoadError, TooLargeError, UnsupportedFormatError
 from workbench.traces.blocks import Blocks
 from workbench.traces.columns import Columns
 from workbench.traces.events import EventStream, NotATraceError
+from workbench.traces.snapshot import Snapshot, read_snapshot
 from workbench.traces.trace import Trace
 
+# What a pickle of protocol 2 or later begins with.
+_PICKLE = b"\x80"
+_MAX_SNAPSHOT_BYTES = 4 << 30
 
-def open_trace(path: str | os.PathLike[str]) -> Trace:
-    """The events that a profiler recorded, from its file.
 
-    What the file is shows its content, not its name: a Kineto trace or a bare list of events,
-    gzipped or not. What is damaged is left out and counted in `Trace.reading`. Raises
-    LoadError where there is no such file and UnsupportedFormatError where it is something else.
+def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
+    """What a profiler recorded, from its file.
+
+    What the file is shows its content, not its name: a trace of PyTorch's profiler, an ONNX
+    Runtime profile, a bare list of events (a Trace), or a CUDA memory snapshot (a Snapshot),
+    gzipped or not. What is damaged is left out and counted in `Trace.reading`. Raises LoadError
+    where there is no such file, UnsupportedFormatError where it is something else, and
+    UntrustedFileError for a pickle that would run code.
     """
     path = Path(path)
     if path.is_dir():
@@ -26,6 +33,8 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         raise LoadError(f"there is no file {path}.")
     if path.stat().st_size == 0:
         raise UnsupportedFormatError(f"{path} is empty: its profiler wrote nothing.")
+    if next(iter(Blocks(path)), b"").startswith(_PICKLE):
+        return _open_snapshot(path)
     blocks = Blocks(path)
     stream = EventStream(blocks)
     columns = Columns()
@@ -34,8 +43,28 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
             columns.add(events)
     except NotATraceError as error:
         raise UnsupportedFormatError(
-            f"{path} is no trace: {error}. A trace is JSON with `traceEvents`, or a list of events."
+            f"{path} is no trace: {blocks.fault or error}. A trace is JSON with `traceEvents`, or a "
+            "list of events."
         ) from error
     if blocks.fault is not None:
         stream.faults.notes.append(blocks.fault)
-    return columns.trace(stream.header, stream.faults)
+    trace = columns.trace(stream.header, stream.faults)
+    reading = trace.reading
+    num_entries = reading.num_events + reading.num_dropped
+    if num_entries and reading.num_events == reading.num_empty:
+        raise UnsupportedFormatError(
+            f"{path} is no trace: none of its {num_entries} entries is an event of a profiler."
+        )
+    return trace
+
+
+def _open_snapshot(path: Path) -> Snapshot:
+    content = bytearray()
+    for block in Blocks(path):
+        content += block
+        if len(content) > _MAX_SNAPSHOT_BYTES:
+            raise TooLargeError(f"{path} holds more than 4 GiB; a snapshot is read into memory.")
+    try:
+        return read_snapshot(bytes(content))
+    except LoadError as error:
+        raise type(error)(f"{path}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from workbench.core.json import Json
 from workbench.traces.vocabulary import CATEGORIES, CODE_OF, DEVICE_WORK, Category
 
+Format = Literal["kineto", "onnxruntime"]
 # In a column of identifiers: the event has none.
 ABSENT = -1
 
@@ -88,10 +90,11 @@ class Trace:
     `device` and `stream` are given for work of a device and for calls that name one;
     `correlation` ties a launch to its kernels, `external` a launch to its operator. All of
     these, and `num_bytes` of copies, are -1 where absent. `ordinal` counts all objects of the
-    file's list, so that the rest of an event can be found again.
+    file's list, so that the rest of an event can be found again. Of an ONNX Runtime profile
+    `name` is a node's type and `node` indexes `names` for the node's own; None elsewhere.
     """
 
-    format: str
+    format: Format
     start_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
     category: NDArray[np.uint8]
@@ -108,6 +111,7 @@ class Trace:
     memory: MemoryEvents
     devices: tuple[DeviceProperties, ...]
     reading: Reading
+    node: NDArray[np.int32] | None = None
     header: dict[str, Json] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -58,7 +58,13 @@ _CATEGORY_OF: dict[str, Category] = {
     "cuda_sync": "sync",
     "overhead": "overhead",
     "trace": "span",
+    # ONNX Runtime's: nodes of the graph, and what a session does around them.
+    "node": "operator",
+    "session": "annotation",
+    "api": "runtime",
 }
+# What only ONNX Runtime writes.
+ONNXRUNTIME_CATEGORIES = frozenset({"Node", "Session"})
 
 
 def category_of(written: str) -> Category:

@@ -1,0 +1,170 @@
+"""Memory snapshots: plain data, or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.traces.corpus import ROOT, needs_corpus
+from workbench.core.errors import UnsupportedFormatError, UntrustedFileError
+from workbench.traces.live import before_bytes, live_at, peak
+from workbench.traces.opening import open_trace
+from workbench.traces.snapshot import Snapshot
+
+SNAPSHOTS = sorted((ROOT / "snapshots").glob("*.pickle"))
+MB = 1 << 20
+
+
+def frames(name: str) -> list[dict[str, Any]]:
+    return [{"name": name, "filename": "model.py", "line": 7}]
+
+
+def event(action: str, address: int, size: int, time_us: int, name: str = "f") -> dict[str, Any]:
+    return {
+        "action": action,
+        "addr": address,
+        "size": size,
+        "stream": 0,
+        "time_us": time_us,
+        "frames": frames(name),
+    }
+
+
+def segment(address: int, blocks: list[tuple[int, str]], **more: Any) -> dict[str, Any]:
+    made = []
+    at = address
+    for size, state in blocks:
+        made.append({"address": at, "size": size, "requested_size": size, "state": state})
+        at += size
+    total = at - address
+    return {"device": 0, "address": address, "total_size": total, "blocks": made, **more}
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    """4 MB of weights from before; activations of 3 and 2 MB, of which the 3 are freed."""
+    found = {
+        "segments": [segment(0, [(4 * MB, "active_allocated"), (16 * MB, "inactive")]),
+                     segment(100 * MB, [(2 * MB, "active_allocated")], segment_pool_id=(0, 3))],
+        "device_traces": [[
+            event("alloc", 4 * MB, 3 * MB, 10, "first"),
+            event("segment_alloc", 100 * MB, 2 * MB, 11),
+            event("alloc", 100 * MB, 2 * MB, 12, "second"),
+            event("free_requested", 4 * MB, 3 * MB, 13),
+            event("free_completed", 4 * MB, 3 * MB, 14),
+            event("free_completed", 8 * MB, 1 * MB, 15),
+        ]],
+    }  # fmt: skip
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps(found))
+    opened = open_trace(path)
+    assert isinstance(opened, Snapshot)
+    return opened
+
+
+def test_the_curve_begins_with_what_was_there_before(snapshot: Snapshot) -> None:
+    assert before_bytes(snapshot, 0) == 5 * MB
+    assert (snapshot.curve(0) // MB).tolist() == [8, 8, 10, 10, 7, 6]
+    assert (snapshot.curve(0, reserved=True) // MB).tolist() == [20, 22, 22, 22, 22, 22]
+
+
+def test_the_peak_and_what_lived_there(snapshot: Snapshot) -> None:
+    top = peak(snapshot, 0)
+    assert (top.num_bytes, top.event, top.time_ns) == (10 * MB, 2, 12_000)
+    live = live_at(snapshot, 0, top.event)
+    assert sum(block.num_bytes for block in live) == top.num_bytes
+    assert [block.num_bytes // MB for block in live] == [4, 3, 2, 1]
+    assert [block.frames and block.frames[0].name for block in live] == [
+        None,
+        "first",
+        "second",
+        None,
+    ]
+
+
+def test_before_the_first_event_only_old_memory_lives(snapshot: Snapshot) -> None:
+    live = live_at(snapshot, 0, -1)
+    assert [block.num_bytes // MB for block in live] == [4, 1]
+
+
+def test_a_graphs_private_pool_is_named(snapshot: Snapshot) -> None:
+    assert [one.pool for one in snapshot.segments] == [(0, 0), (0, 3)]
+
+
+def test_a_device_without_events_holds_what_it_holds(snapshot: Snapshot) -> None:
+    assert peak(snapshot, 1).num_bytes == before_bytes(snapshot, 1) == 0
+    assert live_at(snapshot, 1, -1) == []
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (print, ("ran",))
+
+
+def test_a_pickle_that_names_a_global_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for protocol in (2, 4, 5):
+        path = tmp_path / f"{protocol}.pickle"
+        path.write_bytes(pickle.dumps({"segments": [_Evil()]}, protocol=protocol))
+        with pytest.raises(UntrustedFileError, match=r"asks for (builtins|__builtin__)\.print"):
+            open_trace(path)
+    assert "ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (pickle.dumps({"segments": []})[:-5], "damaged pickle"),
+        (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f", "damaged pickle"),
+        (pickle.dumps([1, 2]), "no memory snapshot"),
+        (pickle.dumps({"a": 1}), "no memory snapshot"),
+    ],
+)
+def test_a_pickle_of_something_else_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "some.pickle"
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedFormatError, match=words):
+        open_trace(path)
+
+
+def test_entries_that_make_no_sense_are_counted(tmp_path: Path) -> None:
+    found = {
+        "segments": [{"address": "x"}, 5, segment(0, [(MB, "active_allocated")])],
+        "device_traces": [[{"action": "alloc"}, event("alloc", 1, 2, 3), None], "no list"],
+    }
+    path = tmp_path / "some.pickle"
+    path.write_bytes(gzip.compress(pickle.dumps(found)))
+    opened = open_trace(path)
+    assert isinstance(opened, Snapshot)
+    assert (len(opened), len(opened.segments), opened.num_left_out) == (1, 1, 2)
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in SNAPSHOTS])
+def test_a_real_snapshot_is_what_a_loop_says(path: Path) -> None:
+    found = pickle.loads(path.read_bytes())
+    held = sum(
+        block["requested_size"]
+        for one in found["segments"]
+        for block in one["blocks"]
+        if block["state"].startswith("active")
+    )
+    steps = {"alloc": 1, "free_completed": -1}
+    changes = [steps.get(one["action"], 0) * one["size"] for one in found["device_traces"][0]]
+    expected, total = [], held - sum(changes)
+    for change in changes:
+        total += change
+        expected.append(total)
+    snapshot = open_trace(path)
+    assert isinstance(snapshot, Snapshot)
+    assert snapshot.num_left_out == 0
+    assert snapshot.curve(0).tolist() == expected
+    assert min(expected) >= 0
+    top = peak(snapshot, 0)
+    assert top.num_bytes == max(expected)
+    assert sum(block.num_bytes for block in live_at(snapshot, 0, top.event)) == top.num_bytes

@@ -1,0 +1,172 @@
+"""Step by step: what the device did, and why it did nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.traces.intervals import Times, clipped, covered, gaps, shared
+from workbench.traces.kernels import kernel_class
+from workbench.traces.links import Links, link
+from workbench.traces.trace import ABSENT, Trace
+
+_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+# Calls in which the host waits for the device, by the names of CUDA, its driver and HIP.
+_WAITING = re.compile(r"^(cuda|cu|hip)\w*Synchronize(_ptsz)?$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of one device. The times from `compute_ns` on add up to `wall_ns`.
+
+    `number` is None where the file marks no steps and this is the whole of it. While several
+    kinds of work run at once the time counts as the first of these: computing, communicating
+    (`communication_ns` is what no computation hides), copying (`copy_ns`, likewise). Idle time
+    ends with the next work: until that was launched the device waited for the host, which was
+    in a synchronising call (`synchronising_ns`) or elsewhere (`host_bound_ns`); from then on it
+    is `latency_ns`, of the launch or of something it depends on. Before work whose launch is not
+    in the trace it is `unexplained_ns`.
+    """
+
+    number: int | None
+    device: int | None
+    start_ns: int
+    wall_ns: int
+    compute_ns: int
+    communication_ns: int
+    copy_ns: int
+    host_bound_ns: int
+    synchronising_ns: int
+    latency_ns: int
+    unexplained_ns: int
+    num_kernels: int
+    num_copies: int
+    copied_bytes: int | None
+    all_communication_ns: int
+    all_copy_ns: int
+
+    @property
+    def busy_ns(self) -> int:
+        """When any stream worked."""
+        return self.compute_ns + self.communication_ns + self.copy_ns
+
+    @property
+    def idle_ns(self) -> int:
+        """When none did."""
+        return self.wall_ns - self.busy_ns
+
+
+def step_windows(trace: Trace) -> list[tuple[int | None, int, int]]:
+    """Number, start and end of each step that the profiler marked, or of the whole trace."""
+    found: dict[int, tuple[int, int]] = {}
+    for row in trace.rows("annotation").tolist():
+        match = _STEP.match(trace.names[trace.name[row]])
+        if match is not None:
+            start, end = int(trace.start_ns[row]), int(trace.end_ns[row])
+            before = found.get(int(match[1]), (start, end))
+            found[int(match[1])] = min(before[0], start), max(before[1], end)
+    if found:
+        return [(number, *window) for number, window in sorted(found.items())]
+    work = trace.device_rows
+    if len(work) == 0:
+        return []
+    # Without marks: from the first launch, or work, to the end of the last work.
+    calls = trace.rows("runtime", "driver")
+    starts = np.concatenate((trace.start_ns[work], trace.start_ns[calls]))
+    return [(None, int(starts.min()), int(trace.end_ns[work].max()))]
+
+
+def steps(trace: Trace, links: Links | None = None) -> tuple[Step, ...]:
+    """Each step on each device that worked, in order."""
+    links = links or link(trace)
+    windows = step_windows(trace)
+    made = []
+    for device in np.unique(trace.device[links.work]):
+        side = _Device(trace, links, int(device))
+        made += [side.step(number, start, end) for number, start, end in windows]
+    return tuple(sorted(made, key=lambda one: (one.start_ns, one.device or 0)))
+
+
+class _Device:
+    """The work of one device, in the order of its starts."""
+
+    def __init__(self, trace: Trace, links: Links, device: int) -> None:
+        self._trace = trace
+        self._number = None if device == ABSENT else device
+        mine = trace.device[links.work] == device
+        rows, launch = links.work[mine], links.launch[mine]
+        order = np.argsort(trace.start_ns[rows], kind="stable")
+        self._rows = rows[order]
+        launch = launch[order]
+        self._starts = trace.start_ns[self._rows]
+        self._ends = trace.end_ns[self._rows]
+        is_collective = np.array([kernel_class(name) == "collective" for name in trace.names])
+        self._is_copy = np.isin(self._rows, trace.rows("memcpy", "memset"))
+        self._is_collective = ~self._is_copy & is_collective[trace.name[self._rows]]
+        # A kernel that starts before its launch ends (the launch of another thread, or a skewed
+        # clock) was not waited for.
+        self._launched = np.where(launch == ABSENT, ABSENT, trace.end_ns[launch])
+        self._waiting = self._calls_that_wait()
+
+    def _calls_that_wait(self) -> tuple[Times, Times]:
+        trace = self._trace
+        is_waiting = np.array([bool(_WAITING.match(name)) for name in trace.names], dtype=np.bool_)
+        calls = trace.rows("runtime", "driver")
+        calls = calls[is_waiting[trace.name[calls]]]
+        return trace.start_ns[calls], trace.end_ns[calls]
+
+    def step(self, number: int | None, start: int, end: int) -> Step:
+        inside = (self._ends > start) & (self._starts < end)
+        copy, collective = inside & self._is_copy, inside & self._is_collective
+        compute = inside & ~copy & ~collective
+        compute_ns = self._covered(compute, start, end)
+        with_collectives_ns = self._covered(compute | collective, start, end)
+        busy_ns = self._covered(inside, start, end)
+        idle = self._idle(start, end)
+        begun = (self._starts >= start) & (self._starts < end)
+        num_bytes = self._trace.num_bytes[self._rows[begun & self._is_copy]]
+        known = num_bytes[num_bytes != ABSENT]
+        return Step(
+            number=number,
+            device=self._number,
+            start_ns=start,
+            wall_ns=end - start,
+            compute_ns=compute_ns,
+            communication_ns=with_collectives_ns - compute_ns,
+            copy_ns=busy_ns - with_collectives_ns,
+            **idle,
+            num_kernels=int((begun & ~self._is_copy).sum()),
+            num_copies=int((begun & self._is_copy).sum()),
+            copied_bytes=int(known.sum()) if len(known) else None,
+            all_communication_ns=self._covered(collective, start, end),
+            all_copy_ns=self._covered(copy, start, end),
+        )
+
+    def _covered(self, chosen: NDArray[np.bool_], start: int, end: int) -> int:
+        return covered(*clipped(self._starts[chosen], self._ends[chosen], start, end))
+
+    def _idle(self, start: int, end: int) -> dict[str, int]:
+        """Idle time by its cause."""
+        begin, finish = gaps(self._starts, self._ends, start, end)
+        # What ended the gap: the work that starts then, or the next one after the step.
+        following = np.searchsorted(self._starts, finish)
+        has_next = following < len(self._starts)
+        launched = np.full(len(begin), ABSENT, dtype=np.int64)
+        launched[has_next] = self._launched[following[has_next]]
+        unexplained = has_next & (launched == ABSENT)
+        # After the last work nothing was launched: the device waits for the host to the end.
+        until = np.where(has_next, np.clip(launched, begin, finish), finish)
+        until[unexplained] = begin[unexplained]
+        waited_ns = int((until - begin).sum())
+        kept = until > begin
+        synchronising_ns = shared(begin[kept], until[kept], *clipped(*self._waiting, start, end))
+        rest_ns = int((finish - until)[~unexplained].sum())
+        return {
+            "host_bound_ns": waited_ns - synchronising_ns,
+            "synchronising_ns": synchronising_ns,
+            "latency_ns": rest_ns,
+            "unexplained_ns": int((finish - begin)[unexplained].sum()),
+        }

@@ -1,0 +1,215 @@
+"""What a trace says, as one document and as tables in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from workbench.core.json import Json
+from workbench.core.units import format_bytes, format_count, format_seconds
+from workbench.traces.links import link
+from workbench.traces.steps import Step, steps
+from workbench.traces.tables import (
+    DeviceTime,
+    KernelRow,
+    OperatorRow,
+    class_times,
+    device_times,
+    kernel_rows,
+    operator_rows,
+)
+from workbench.traces.trace import DeviceProperties, Reading, Trace
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SCHEMA_VERSION = 1
+_SHOWN_ROWS = 15
+_NS = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The tables of one trace. `span_s` goes from its first event to the end of the last."""
+
+    name: str
+    span_s: float
+    counts: dict[str, int]
+    reading: Reading
+    properties: tuple[DeviceProperties, ...]
+    devices: tuple[DeviceTime, ...]
+    steps: tuple[Step, ...]
+    num_unlinked: int
+    classes: dict[str, int]
+    kernels: tuple[KernelRow, ...]
+    operators: tuple[OperatorRow, ...]
+    peak_allocated_bytes: int | None
+
+
+def summarise(trace: Trace, name: str) -> Summary:
+    """Every table of a trace; `name` is what it is called in them."""
+    span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
+    links = link(trace)
+    kernels = kernel_rows(trace)
+    on_device = trace.memory.allocated_bytes[trace.memory.on_device]
+    return Summary(
+        name=name,
+        span_s=span_ns * _NS,
+        counts={str(kind): num for kind, num in trace.counts().items()},
+        reading=trace.reading,
+        properties=trace.devices,
+        devices=device_times(trace),
+        steps=steps(trace, links),
+        num_unlinked=links.num_unlinked,
+        classes={str(kind): total_ns for kind, total_ns in class_times(kernels).items()},
+        kernels=kernels,
+        operators=operator_rows(trace, links),
+        peak_allocated_bytes=int(on_device.max()) if len(on_device) else None,
+    )
+
+
+def document(summary: Summary) -> dict[str, Json]:
+    """The summary as JSON; `docs/json.md` says what its keys hold. Times are nanoseconds."""
+    made = asdict(summary)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "trace",
+        **{key: _plain(value) for key, value in made.items()},
+    }
+
+
+def _plain(value: object) -> Json:
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    assert value is None or isinstance(value, bool | int | float | str)
+    return value
+
+
+def tables(summary: Summary) -> RenderableType:
+    """The summary for a terminal: where the device's time went, then the host's."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(_headline(summary), style="bold")]
+    parts += [Text(_device_line(summary, device)) for device in summary.devices]
+    parts += [Text(sentence, style="yellow") for sentence in faults(summary.reading)]
+    if summary.steps:
+        parts += [Text(), _step_table(summary)]
+    if summary.kernels:
+        parts += [Text(), _kernel_table(summary)]
+    if summary.operators:
+        parts += [Text(), _operator_table(summary)]
+    return Group(*parts)
+
+
+def faults(reading: Reading) -> list[str]:
+    """What was wrong with the file, in sentences; none where it was whole."""
+    counted = (
+        (reading.num_dropped, "could not be read and are left out"),
+        (reading.num_mended, "were written wrongly and are mended"),
+        (reading.num_without_time, "have no time and are left out"),
+        (reading.num_without_duration, "have no duration and count as 0"),
+        (reading.num_negative_durations, "have a negative duration and count as 0"),
+        (reading.num_not_understood, "are of a kind that is not read"),
+    )
+    num_all = reading.num_events + reading.num_dropped
+    said = [f"{num} of {num_all} events {what}." for num, what in counted if num]
+    return said + [note[:1].upper() + note[1:] + "." for note in reading.notes]
+
+
+def _headline(summary: Summary) -> str:
+    num = sum(summary.counts.values())
+    kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in _most(summary.counts))
+    span = format_seconds(summary.span_s)
+    return f"{summary.name}: {format_count(num)} events in {span} ({kinds})"
+
+
+def _device_line(summary: Summary, device: DeviceTime) -> str:
+    named = next((p for p in summary.properties if p.number == device.device), None)
+    name = f"Device {device.device}" if device.device is not None else "A device without a number"
+    name += f" ({named.name})" if named and named.name else ""
+    share = device.busy_ns / device.span_ns if device.span_ns else 0.0
+    line = (
+        f"{name}: busy {format_seconds(device.busy_ns * _NS)} of the "
+        f"{format_seconds(device.span_ns * _NS)} from its first work to its last ({share:.0%})"
+    )
+    if summary.num_unlinked and len(summary.devices) == 1:
+        line += f"; {summary.num_unlinked} of {device.num} have no launch in the trace"
+    if summary.peak_allocated_bytes is not None and len(summary.devices) == 1:
+        line += f"; at most {format_bytes(summary.peak_allocated_bytes)} allocated"
+    return line
+
+
+def _step_table(summary: Summary) -> RenderableType:
+    rows = [
+        (str(step.number) if step.number is not None else "all", str(step.device),
+         _time(step.wall_ns), *(_share(part, step.wall_ns) for part in (
+             step.compute_ns, step.communication_ns, step.copy_ns, step.host_bound_ns,
+             step.synchronising_ns, step.latency_ns, step.unexplained_ns)))
+        for step in summary.steps[:_SHOWN_ROWS]
+    ]  # fmt: skip
+    titles = ("step", "device", "time", "computing", "communicating", "copying",
+              "idle: host", "idle: sync", "idle: latency", "idle: unknown")  # fmt: skip
+    return _table(titles, rows, len(summary.steps), "Steps, and what the device did in them")
+
+
+def _kernel_table(summary: Summary) -> RenderableType:
+    rows = [
+        (row.short, row.kind, str(row.num), _time(row.total_ns), f"{row.share:.1%}",
+         _time(row.total_ns // row.num), _time(row.most_ns))
+        for row in summary.kernels[:_SHOWN_ROWS]
+    ]  # fmt: skip
+    total_ns = sum(summary.classes.values())
+    classes = ", ".join(f"{kind} {ns / total_ns:.0%}" for kind, ns in summary.classes.items() if ns)
+    titles = ("kernel or copy", "kind", "calls", "total", "share", "mean", "longest")
+    return _table(titles, rows, len(summary.kernels), f"Work of the device: {classes}")
+
+
+def _operator_table(summary: Summary) -> RenderableType:
+    rows = [
+        (row.name, str(row.num), _time(row.device_self_ns), _time(row.device_ns),
+         _time(row.self_ns), _time(row.host_ns))
+        for row in summary.operators[:_SHOWN_ROWS]
+    ]  # fmt: skip
+    titles = ("operator", "calls", "device, own", "device, all", "host, own", "host, all")
+    return _table(titles, rows, len(summary.operators), "Operators, by what they launched")
+
+
+def _table(
+    titles: tuple[str, ...], rows: Sequence[tuple[str, ...]], num_all: int, headline: str
+) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    more = f" ({len(rows)} of {num_all})" if num_all > len(rows) else ""
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        title=Text(headline + more),
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+    )
+    for title in titles:
+        is_text = title in ("kernel or copy", "kind", "operator")
+        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        # Names are data: nothing in them is markup.
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda pair: -pair[1])[:5]
+
+
+def _share(part_ns: int, whole_ns: int) -> str:
+    return f"{part_ns / whole_ns:.0%}" if part_ns and whole_ns else ""
+
+
+def _time(ns: int) -> str:
+    return format_seconds(ns * _NS)

@@ -1,0 +1,207 @@
+"""Where the time of a trace went: kernels, their classes, and operators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.traces.enclosure import Enclosure, enclose, nearest
+from workbench.traces.grouping import grouped
+from workbench.traces.intervals import covered
+from workbench.traces.kernels import KernelClass, kernel_class, short_name
+from workbench.traces.links import Links, link
+from workbench.traces.trace import ABSENT, Trace
+from workbench.traces.vocabulary import CATEGORIES, Category
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTime:
+    """How long a device worked.
+
+    `busy_ns` is when at least one stream did; `work_ns` adds up all work, so it is more where
+    streams overlap. `span_ns` goes from the first work to the end of the last.
+    """
+
+    device: int | None
+    num: int
+    work_ns: int
+    busy_ns: int
+    span_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRow:
+    """All calls of one kernel (or kind of copy). `share` is of the device's work, 0 to 1."""
+
+    name: str
+    short: str
+    kind: KernelClass
+    category: Category
+    num: int
+    total_ns: int
+    least_ns: int
+    most_ns: int
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRow:
+    """All calls of one operator.
+
+    `host_ns` is the time of its calls, `self_ns` without the operators, frames and launches
+    inside. `device_self_ns` is work that it launched itself, `device_ns` with what the operators
+    inside it launched. Of operators inside one of their own name only the outer counts in
+    `host_ns` and `device_ns`.
+    """
+
+    name: str
+    num: int
+    host_ns: int
+    self_ns: int
+    device_ns: int
+    device_self_ns: int
+
+
+def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
+    """Busy time of each device that worked, in the order of their numbers."""
+    rows = trace.device_rows
+    found = []
+    for device in np.unique(trace.device[rows]):
+        mine = rows[trace.device[rows] == device]
+        starts, ends = trace.start_ns[mine], trace.end_ns[mine]
+        found.append(
+            DeviceTime(
+                device=None if device == ABSENT else int(device),
+                num=len(mine),
+                work_ns=int((ends - starts).sum()),
+                busy_ns=covered(starts, ends),
+                span_ns=int(ends.max() - starts.min()),
+            )
+        )
+    return tuple(found)
+
+
+def kernel_rows(trace: Trace) -> tuple[KernelRow, ...]:
+    """Kernels, copies and fills by name, the longest in total first."""
+    rows = trace.device_rows
+    num_categories = len(CATEGORIES)
+    keys = trace.name[rows].astype(np.int64) * num_categories + trace.category[rows]
+    sums = grouped(keys, trace.duration_ns[rows])
+    all_ns = int(sums.total.sum())
+    made = []
+    for key, num, total, least, most in zip(
+        *(column.tolist() for column in (sums.key, sums.num, sums.total, sums.least, sums.most)),
+        strict=True,
+    ):
+        number, code = divmod(key, num_categories)
+        name, category = trace.names[number], CATEGORIES[code]
+        made.append(
+            KernelRow(
+                name=name,
+                short=short_name(name) if category == "kernel" else name,
+                kind=kernel_class(name) if category == "kernel" else "copy",
+                category=category,
+                num=num,
+                total_ns=total,
+                least_ns=least,
+                most_ns=most,
+                share=total / all_ns if all_ns else 0.0,
+            )
+        )
+    return tuple(sorted(made, key=lambda row: (-row.total_ns, row.name)))
+
+
+def class_times(rows: tuple[KernelRow, ...]) -> dict[KernelClass, int]:
+    """Nanoseconds of each class of kernels, the longest first."""
+    sums: dict[KernelClass, int] = defaultdict(int)
+    for row in rows:
+        sums[row.kind] += row.total_ns
+    return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+
+def operator_rows(
+    trace: Trace, links: Links | None = None, enclosure: Enclosure | None = None
+) -> tuple[OperatorRow, ...]:
+    """Operators by name, those with the longest device time first, then by their own time."""
+    links = links or link(trace)
+    enclosure = enclosure or enclose(trace)
+    chosen = np.isin(enclosure.rows, trace.rows("operator"))
+    rows = enclosure.rows[chosen]
+    if len(rows) == 0:
+        return ()
+    names = trace.name[rows].astype(np.int64)
+    num_names = len(trace.names)
+    calls = grouped(names, enclosure.self_ns[chosen])
+    host_ns = np.zeros(num_names, dtype=np.int64)
+    outer = ~_inside_its_own_name(trace, enclosure, rows)
+    np.add.at(host_ns, names[outer], trace.duration_ns[rows[outer]])
+    own_ns, all_ns = _device_ns(trace, links, enclosure)
+    made = [
+        OperatorRow(
+            name=trace.names[name],
+            num=num,
+            host_ns=int(host_ns[name]),
+            self_ns=self_ns,
+            device_ns=int(all_ns[name]),
+            device_self_ns=int(own_ns[name]),
+        )
+        for name, num, self_ns in zip(
+            calls.key.tolist(), calls.num.tolist(), calls.total.tolist(), strict=True
+        )
+    ]
+    return tuple(sorted(made, key=lambda row: (-row.device_self_ns, -row.self_ns, row.name)))
+
+
+def _operator_above(trace: Trace, enclosure: Enclosure) -> NDArray[np.intp]:
+    """For each row of the trace the closest operator around it, itself left out, or -1."""
+    above = np.full(len(trace), ABSENT, dtype=np.intp)
+    parents = enclosure.parent.copy()
+    inside = np.flatnonzero(parents != ABSENT)
+    parents[inside] = nearest(trace, enclosure, parents[inside], "operator")
+    above[enclosure.rows] = parents
+    return above
+
+
+def _inside_its_own_name(
+    trace: Trace, enclosure: Enclosure, rows: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Whether an operator of the same name lies around each of these operators."""
+    above = _operator_above(trace, enclosure)
+    found = np.zeros(len(rows), dtype=np.bool_)
+    around = above[rows]
+    while True:
+        climbing = np.flatnonzero((around != ABSENT) & ~found)
+        if len(climbing) == 0:
+            return found
+        found[climbing] = trace.name[around[climbing]] == trace.name[rows[climbing]]
+        around[climbing] = above[around[climbing]]
+
+
+def _device_ns(
+    trace: Trace, links: Links, enclosure: Enclosure
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Device time by the name of the launching operator, and by all names around the launch."""
+    num_names = len(trace.names)
+    own_ns = np.zeros(num_names, dtype=np.int64)
+    all_ns = np.zeros(num_names, dtype=np.int64)
+    linked = links.launch != ABSENT
+    work, launch = links.work[linked], links.launch[linked]
+    operator = nearest(trace, enclosure, launch, "operator")
+    known = operator != ABSENT
+    work, operator = work[known], operator[known]
+    np.add.at(own_ns, trace.name[operator], trace.duration_ns[work])
+    above = _operator_above(trace, enclosure)
+    pairs = []
+    index = np.arange(len(work))
+    while len(index):
+        pairs.append(index * num_names + trace.name[operator])
+        operator = above[operator]
+        index, operator = index[operator != ABSENT], operator[operator != ABSENT]
+    if pairs:
+        # Once a name, however often it lies around a launch.
+        index, names = np.divmod(np.unique(np.concatenate(pairs)), num_names)
+        np.add.at(all_ns, names, trace.duration_ns[work[index]])
+    return own_ns, all_ns
