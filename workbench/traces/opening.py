@@ -43,8 +43,8 @@ def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
             columns.add(events)
     except NotATraceError as error:
         raise UnsupportedFormatError(
-            f"{path} is no trace: {blocks.fault or error}. A trace is JSON with `traceEvents`, or a "
-            "list of events."
+            f"{path} is no trace: {blocks.fault or error}. A trace is JSON with `traceEvents`, or "
+            "a list of events."
         ) from error
     if blocks.fault is not None:
         stream.faults.notes.append(blocks.fault)
