@@ -46,11 +46,7 @@ def before_bytes(snapshot: Snapshot, device: int) -> int:
     """Bytes that were allocated on a device before its first event."""
     curve = snapshot.curve(device)
     if len(curve) == 0:
-        return sum(
-            block.num_bytes
-            for block in snapshot.blocks
-            if snapshot.segments[block.segment].device == device
-        )
+        return snapshot.held_bytes(device)
     mine = np.flatnonzero(snapshot.device == device)
     first = snapshot.actions[snapshot.action[mine[0]]]
     return int(curve[0]) - ALLOCATED.get(first, 0) * int(snapshot.num_bytes[mine[0]])

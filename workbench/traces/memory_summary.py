@@ -36,18 +36,13 @@ def device_memory(snapshot: Snapshot) -> tuple[DeviceMemory, ...]:
     made = []
     for device in sorted(numbers):
         top = peak(snapshot, device)
-        segments = [one for one in snapshot.segments if one.device == device]
         made.append(
             DeviceMemory(
                 device=device,
                 num_events=int((snapshot.device == device).sum()),
                 before_bytes=before_bytes(snapshot, device),
-                held_bytes=sum(
-                    block.num_bytes
-                    for block in snapshot.blocks
-                    if snapshot.segments[block.segment].device == device
-                ),
-                reserved_bytes=sum(one.num_bytes for one in segments),
+                held_bytes=snapshot.held_bytes(device),
+                reserved_bytes=snapshot.held_bytes(device, reserved=True),
                 peak=top,
                 live=tuple(live_at(snapshot, device, top.event)),
             )

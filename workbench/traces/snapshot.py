@@ -107,10 +107,11 @@ class Snapshot:
         mine = self.device == device
         steps = factor[self.action[mine]] * self.num_bytes[mine]
         total = np.cumsum(steps)
-        held = self._held_bytes(device, reserved)
+        held = self.held_bytes(device, reserved=reserved)
         return total + (held - (int(total[-1]) if len(total) else 0))
 
-    def _held_bytes(self, device: int, reserved: bool) -> int:
+    def held_bytes(self, device: int, *, reserved: bool = False) -> int:
+        """Bytes asked for (or reserved) on a device when the snapshot was taken."""
         if reserved:
             return sum(one.num_bytes for one in self.segments if one.device == device)
         return sum(
