@@ -53,7 +53,7 @@ def totals(path: Path) -> dict[str, Any]:
     base = int(file.get("baseTimeNanoseconds", 0))
     by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     by_name: dict[str, dict[str, list[int]]] = {kind: {} for kind in DEVICE_WORK}
-    work: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    work: dict[tuple[int, int], list[tuple[int, int, Any]]] = defaultdict(list)
     launches = set()
     correlations = []
     first, last = None, None
@@ -80,7 +80,9 @@ def totals(path: Path) -> dict[str, Any]:
             launches.add(arguments["correlation"])
         if kind in DEVICE_WORK:
             device = arguments.get("device", event["pid"])
-            work[int(device)].append((start, start + duration))
+            stream = int(arguments.get("stream", event["tid"]))
+            span = (start, start + duration, arguments.get("correlation"))
+            work[int(device), stream].append(span)
             one = by_name[kind].setdefault(event["name"], [0, 0])
             one[0] += 1
             one[1] += duration
@@ -92,10 +94,28 @@ def totals(path: Path) -> dict[str, Any]:
         "last_ns": last,
         "by_category": {kind: list(pair) for kind, pair in sorted(by_kind.items())},
         "by_name": by_name,
-        "busy_ns": {str(device): busy(spans) for device, spans in sorted(work.items())},
+        "busy_ns": {
+            str(number): busy(
+                [s for (n, _), spans in work.items() if n == number for s in ended(spans)]
+            )
+            for number in sorted({number for number, _ in work})
+        },
         "num_unlinked": sum(c not in launches for c in correlations),
         "memory": memory,
     }
+
+
+def ended(spans: list[tuple[int, int, Any]]) -> list[tuple[int, int]]:
+    """The spans of one stream, each until the next launch on it begins."""
+    spans = sorted(spans, key=lambda span: span[:2])
+    found = []
+    for place, (start, end, launch) in enumerate(spans):
+        if place + 1 < len(spans):
+            following, _, next_launch = spans[place + 1]
+            if next_launch != launch or launch is None:
+                end = min(end, following)
+        found.append((start, end))
+    return found
 
 
 def busy(spans: list[tuple[int, int]]) -> int:

@@ -14,9 +14,9 @@ from tests.traces.corpus import KINETO, ROOT, each_kineto_file, needs_corpus
 from tests.traces.oracle import DEVICE_WORK, totals
 from workbench.core.errors import UnsupportedFormatError
 from workbench.traces.events import EventStream
-from workbench.traces.intervals import covered
 from workbench.traces.links import link
 from workbench.traces.opening import open_trace
+from workbench.traces.tables import device_times
 from workbench.traces.trace import Trace
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -36,12 +36,7 @@ def read_totals(trace: Trace) -> dict[str, Any]:
             mine = rows[trace.name[rows] == name]
             sums[trace.names[name]] = [len(mine), int(trace.duration_ns[mine].sum())]
         by_name[kind] = sums
-    work = trace.device_rows
-    devices = np.unique(trace.device[work])
-    busy = {}
-    for device in devices:
-        mine = work[trace.device[work] == device]
-        busy[str(device)] = covered(trace.start_ns[mine], trace.end_ns[mine])
+    busy = {str(one.device): one.busy_ns for one in device_times(trace)}
     memory = trace.memory
     return {
         "num_objects": trace.reading.num_events,

@@ -78,8 +78,11 @@ def test_times_that_make_no_sense_are_counted(tmp_path: Path) -> None:
 
 def test_identifiers_that_are_absent_are_minus_one(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", [complete("cpu_op", "x", 0, 1)]))
-    for column in (trace.device, trace.stream, trace.correlation, trace.external, trace.num_bytes):
+    for column in (trace.device, trace.stream, trace.correlation, trace.external):
         assert column.tolist() == [-1]
+    for sparse in (trace.num_bytes, trace.shape, trace.graph_node, trace.module):
+        assert sparse.of(np.array([0])).tolist() == [-1]
+    assert np.isnan(trace.occupancy.of(np.array([0]))).all()
 
 
 def test_marks_flows_and_frames_are_no_work_of_a_device(tmp_path: Path) -> None:

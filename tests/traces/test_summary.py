@@ -43,7 +43,14 @@ def test_the_document_holds_whole_nanoseconds(
     found = json.loads(capsys.readouterr().out)
     assert (found["kind"], found["schema_version"], found["name"]) == ("trace", 1, "some.json")
     assert found["devices"] == [
-        {"device": 0, "num": 2, "work_ns": 8_000, "busy_ns": 8_000, "span_ns": 8_000}
+        {
+            "device": 0,
+            "num": 2,
+            "work_ns": 8_000,
+            "busy_ns": 8_000,
+            "span_ns": 8_000,
+            "num_clipped": 0,
+        }
     ]
     assert found["kernels"][0]["name"] == found["operators"][0]["name"] == HOSTILE
     assert found["operators"][0]["device_ns"] == 6_000

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.core.recipe import Recipe
     from workbench.engines.table import SupportRow
     from workbench.study.study import Study
+    from workbench.traces.trace import Trace
 
 SCHEMA_VERSION = 1
 
@@ -224,6 +225,15 @@ def trace(arguments: argparse.Namespace) -> int:
 
     path = Path(arguments.file)
     found = open_trace(path)
+    if arguments.diff is not None:
+        other_path = Path(arguments.diff)
+        other = open_trace(other_path)
+        if isinstance(found, Snapshot) or isinstance(other, Snapshot):
+            snapshot = path if isinstance(found, Snapshot) else other_path
+            raise errors.LoadError(
+                f"{snapshot} is a memory snapshot; --diff compares traces of time."
+            )
+        return _trace_difference(found, other, (path.name, other_path.name), arguments.json)
     if isinstance(found, Snapshot):
         if arguments.json:
             print_json(memory_summary.document(found, path.name))
@@ -235,6 +245,18 @@ def trace(arguments: argparse.Namespace) -> int:
         print_json(summary.document(made))
     else:
         console().print(summary.tables(made))
+    return OK
+
+
+def _trace_difference(a: Trace, b: Trace, names: tuple[str, str], as_json: bool) -> int:
+    from workbench.traces import difference_summary
+    from workbench.traces.difference import difference
+
+    found = difference(a, b)
+    if as_json:
+        print_json(difference_summary.document(found, names))
+    else:
+        console().print(difference_summary.tables(found, names))
     return OK
 
 

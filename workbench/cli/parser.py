@@ -111,6 +111,9 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument(
         "file", metavar="FILE", help="a trace of PyTorch or ONNX Runtime, or a CUDA memory snapshot"
     )
+    trace.add_argument(
+        "--diff", metavar="OTHER", help="a second trace: what changed from the first to it"
+    )
     _json_option(trace)
 
     samples = _command(commands, "samples", functions.samples, "the bundled sample models")

@@ -9,14 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.json import Json
-from workbench.traces.events import Arguments, Event, Faults
+from workbench.traces.events import NO_TEXT, Arguments, Event, Faults
 from workbench.traces.numbers import nanoseconds, whole_number
+from workbench.traces.operands import onnx_operands, torch_operands
 from workbench.traces.trace import (
     ABSENT,
     DeviceProperties,
     Lane,
     MemoryEvents,
     Reading,
+    Source,
+    Sparse,
     Trace,
 )
 from workbench.traces.vocabulary import (
@@ -36,9 +39,15 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "stream": np.int64,
     "correlation": np.int64,
     "external": np.int64,
-    "num_bytes": np.int64,
     "ordinal": np.uint32,
     "node": np.int32,
+}
+_SPARSE_COLUMNS: dict[str, type[np.generic]] = {
+    "num_bytes": np.int64,
+    "shape": np.int32,
+    "occupancy": np.float32,
+    "graph_node": np.int64,
+    "module": np.int32,
 }
 _MEMORY_COLUMNS: dict[str, type[np.generic]] = {
     "time_ns": np.int64,
@@ -66,6 +75,7 @@ _NODE_TIME = "_kernel_time"
 _FLOWS = frozenset("stf")
 _DEVICE_CODES = np.array([CODE_OF[name] for name in DEVICE_WORK], dtype=np.uint8)
 _LARGEST_DEVICE = np.iinfo(np.int16).max
+_LARGEST_REAL = float(np.finfo(np.float32).max)
 
 
 class _Numbering(dict[Any, int]):
@@ -89,10 +99,15 @@ class Columns:
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
         self._memory: dict[str, list[NDArray[Any]]] = {name: [] for name in _MEMORY_COLUMNS}
+        self._sparse: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {
+            name: [] for name in _SPARSE_COLUMNS
+        }
+        self._num_rows = 0
         # By what the file writes, of whatever type.
         self._names = _Numbering()
         self._categories = _Numbering()
         self._lanes = _Numbering()
+        self._shapes = _Numbering()
         self._labels: dict[tuple[str, str, str | None], str] = {}
         self._num = dict.fromkeys(_COUNTED, 0)
 
@@ -148,12 +163,39 @@ class Columns:
             "stream": stream,
             "correlation": _whole([a.correlation for a in arguments]),
             "external": np.where(external == ABSENT, external_old, external),
-            "num_bytes": _whole([a.num_bytes for a in arguments]),
             "ordinal": ordinals,
             "node": nodes,
         }
         for name, kind in _COLUMNS.items():
             self._parts[name].append(found[name].astype(kind))
+        self._add_sparse("num_bytes", _whole([a.num_bytes for a in arguments]))
+        self._add_sparse("shape", self._numbers_of_shapes(arguments))
+        self._add_sparse("occupancy", _real([a.occupancy for a in arguments]))
+        self._add_sparse("graph_node", _whole([a.graph_node for a in arguments]))
+        self._add_sparse("module", _whole([a.module for a in arguments]))
+        self._num_rows += len(events)
+
+    def _add_sparse(self, name: str, values: NDArray[Any]) -> None:
+        kind = _SPARSE_COLUMNS[name]
+        if values.dtype.kind == "f":
+            known = ~np.isnan(values)
+        else:
+            # Casting to the column's type and back tells what does not fit.
+            known = (values != ABSENT) & (values.astype(kind) == values)
+        rows = np.flatnonzero(known)
+        if len(rows):
+            places = (rows + self._num_rows).astype(np.uint32)
+            self._sparse[name].append((places, values[rows].astype(kind)))
+
+    def _numbers_of_shapes(self, arguments: list[Arguments]) -> NDArray[np.int64]:
+        """What each event's operands are numbered as, -1 for those without."""
+        numbers = np.full(len(arguments), ABSENT, dtype=np.int64)
+        for place, one in enumerate(arguments):
+            if one.dims is not NO_TEXT:
+                numbers[place] = self._shapes[bytes(one.dims), bytes(one.types)]
+            elif one.onnx_shapes is not NO_TEXT:
+                numbers[place] = self._shapes[bytes(one.onnx_shapes), None]
+        return numbers
 
     @property
     def _is_onnxruntime(self) -> bool:
@@ -207,14 +249,18 @@ class Columns:
         for name, kind in _MEMORY_COLUMNS.items():
             self._memory[name].append(found[name].astype(kind))
 
-    def trace(self, header: dict[str, Json], faults: Faults) -> Trace:
-        """Everything taken so far, with the file's other keys."""
-        columns = {name: _joined(self._parts[name], kind) for name, kind in _COLUMNS.items()}
+    def trace(self, header: dict[str, Json], faults: Faults, source: Source | None = None) -> Trace:
+        """Everything taken so far, with the file's other keys and where it was read from."""
+        columns: dict[str, Any] = {
+            name: _joined(self._parts[name], kind) for name, kind in _COLUMNS.items()
+        }
         memory = {n: _joined(self._memory[n], kind) for n, kind in _MEMORY_COLUMNS.items()}
         base_ns = whole_number(header.get("baseTimeNanoseconds")) or 0
         columns["start_ns"] += base_ns
         memory["time_ns"] += base_ns
         node = columns.pop("node")
+        sparse: dict[str, Any] = {name: self._joined_sparse(name) for name in _SPARSE_COLUMNS}
+        shapes, sparse["shape"] = self._as_shapes(sparse["shape"])
         names, text_of = _as_text(self._names, _text)
         lanes, lane_of = _as_text(self._lanes, _lane)
         columns["name"] = text_of[columns["name"]]
@@ -222,8 +268,10 @@ class Columns:
         return Trace(
             format="onnxruntime" if self._is_onnxruntime else "kineto",
             **columns,
+            **sparse,
             node=np.where(node == ABSENT, ABSENT, text_of[node]) if self._is_onnxruntime else None,
             names=tuple(names),
+            shapes=shapes,
             lanes=tuple(self._named(*lane) for lane in lanes),
             memory=MemoryEvents(**memory),
             devices=_devices(header.get("deviceProperties")),
@@ -233,8 +281,28 @@ class Columns:
                 num_dropped=faults.num_dropped,
                 notes=tuple(faults.notes),
             ),
+            source=source,
             header={key: value for key, value in header.items() if key != "deviceProperties"},
         )
+
+    def _joined_sparse(self, name: str) -> Sparse:
+        parts = self._sparse[name]
+        rows = _joined([rows for rows, _ in parts], np.uint32)
+        values = _joined([values for _, values in parts], _SPARSE_COLUMNS[name])
+        parts.clear()
+        return Sparse(rows=rows, values=values)
+
+    def _as_shapes(self, column: Sparse) -> tuple[tuple[str, ...], Sparse]:
+        """The texts of all operands, and the column that indexes them."""
+        texts = _Numbering()
+        text_of = np.full(len(self._shapes), ABSENT, dtype=np.int32)
+        for (written, types), number in self._shapes.items():
+            text = onnx_operands(written) if types is None else torch_operands(written, types)
+            if text is not None:
+                text_of[number] = texts[text]
+        values = text_of[column.values]
+        known = values != ABSENT
+        return tuple(texts), Sparse(rows=column.rows[known], values=values[known])
 
     def _named(self, process: str, thread: str) -> Lane:
         return Lane(
@@ -254,6 +322,16 @@ def _whole(values: list[Any]) -> NDArray[np.int64]:
         except OverflowError:
             pass
     return np.array([_one_whole(value) for value in values], dtype=np.int64)
+
+
+def _real(values: list[Any]) -> NDArray[np.float64]:
+    """Finite numbers of what arguments hold, NaN where one holds none."""
+    found = np.full(len(values), np.nan)
+    for place, value in enumerate(values):
+        # A bool is no number here, though Python counts it as one.
+        if type(value) in (int, float) and abs(value) < _LARGEST_REAL:
+            found[place] = value
+    return found
 
 
 def _one_whole(value: Any) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from workbench.core.errors import LoadError
-from workbench.traces.trace import ABSENT
+from workbench.traces.trace import ABSENT, Place
 
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
@@ -34,6 +34,10 @@ _MAX_PIECES = 64
 _MAX_NOTES = 3
 _LOOK_BACK_BYTES = 256
 _MAX_LOOKS = 8
+
+
+# What stands for an argument that is kept as text, where an event has none.
+NO_TEXT = msgspec.Raw()
 
 
 class Arguments(msgspec.Struct, gc=False):
@@ -54,6 +58,12 @@ class Arguments(msgspec.Struct, gc=False):
     label: Any = msgspec.field(default=None, name="name")
     labels: Any = None
     op_name: Any = None
+    occupancy: Any = msgspec.field(default=None, name="est. achieved occupancy %")
+    graph_node: Any = msgspec.field(default=ABSENT, name="graph node id")
+    module: Any = msgspec.field(default=ABSENT, name="Python module id")
+    dims: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input type")
+    onnx_shapes: msgspec.Raw = msgspec.field(default=NO_TEXT, name="input_type_shape")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -75,9 +85,34 @@ class _LooseEvent(Event, gc=False):
     args: Any = None
 
 
-_EVENTS = msgspec.json.Decoder(list[Event])
-_EVENT = msgspec.json.Decoder(Event)
-_LOOSE_EVENT = msgspec.json.Decoder(_LooseEvent)
+class WholeEvent(Event, gc=False):
+    """One with everything that its arguments hold."""
+
+    args: Any = None
+
+
+class _Decoders:
+    """Of a list, of one event, and of one with arguments that are no object."""
+
+    def __init__(self, event: type[Event], loose: type[Event]) -> None:
+        self.many = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
+        self.one = (msgspec.json.Decoder(event), msgspec.json.Decoder(loose))
+
+    def event(self, text: bytes) -> Event | None:
+        """The event that the text is, if it is one."""
+        for decoder in self.one:
+            try:
+                event: Event = decoder.decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            if isinstance(event, _LooseEvent):
+                event.args = None
+            return event
+        return None
+
+
+_NEEDED = _Decoders(Event, _LooseEvent)
+_WHOLE = _Decoders(WholeEvent, WholeEvent)
 _OBJECT = json.JSONDecoder()
 
 
@@ -104,50 +139,64 @@ class Faults:
 class EventStream:
     """The events of a trace, in the order of the file, as lists of about one block each.
 
-    After the last list, `header` holds the file's other keys, before and after the events, and
-    `faults` what was wrong. Iterating raises NotATraceError where no list of events begins.
+    After the last list, `header` holds the file's other keys, before and after the events,
+    `faults` what was wrong, and `places` where each list was read from. With `whole` the events
+    are WholeEvents. Iterating raises NotATraceError where no list of events begins.
     """
 
-    def __init__(self, blocks: Iterable[bytes]) -> None:
+    def __init__(self, blocks: Iterable[bytes], *, whole: bool = False) -> None:
         self._blocks = blocks
+        self._decoders = _WHOLE if whole else _NEEDED
         self._is_open = True
+        self._num_events = 0
+        self.places: list[Place] = []
         self.header: dict[str, Any] = {}
         self.faults = Faults()
 
     def __iter__(self) -> Iterator[list[Event]]:
         blocks = iter(self._blocks)
-        text = self._begin(blocks)
+        text, offset = self._begin(blocks)
         for block in blocks:
             text += block
             cut = _last_boundary(text)
             if cut is None:
                 if len(text) > _MAX_HEADER_BYTES:
                     self.faults.drop(text)
+                    offset += len(text)
                     text = b""
                 continue
             events, left = self._read(text[:cut], is_last=False)
-            text = left + text[cut:]
+            num_read = cut - len(left)
             if events:
-                yield events
+                yield self._placed(events, offset, num_read)
+            offset += num_read
+            text = left + text[cut:]
             if not self._is_open:
                 break
         if self._is_open:
+            num_bytes = len(text)
             events, text = self._read(text, is_last=True)
             if events:
-                yield events
+                yield self._placed(events, offset, num_bytes - len(text))
         if self._is_open:
             self.faults.notes.append("the file ends before its list of events does")
         else:
             self._end(text + b"".join(blocks))
 
-    def _begin(self, blocks: Iterator[bytes]) -> bytes:
-        """What follows the opening of the list of events."""
+    def _placed(self, events: list[Event], offset: int, num_bytes: int) -> list[Event]:
+        """The same events; where they were read from is kept."""
+        self.places.append(Place(self._num_events, offset, num_bytes))
+        self._num_events += len(events)
+        return events
+
+    def _begin(self, blocks: Iterator[bytes]) -> tuple[bytes, int]:
+        """What follows the opening of the list of events, and where that is."""
         text = b""
         for block in blocks:
             text += block
             start = self._opening(text)
             if start is not None:
-                return text[start:]
+                return text[start:], start
             if len(text) > _MAX_HEADER_BYTES:
                 break
         raise NotATraceError("it holds no list of events")
@@ -183,7 +232,7 @@ class EventStream:
         block.
         """
         try:
-            return _EVENTS.decode(b"[" + text.rstrip(_SPACE + b",") + b"]"), b""
+            return self._decoders.many.decode(b"[" + text.rstrip(_SPACE + b",") + b"]"), b""
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return self._read_one_by_one(text, is_last)
 
@@ -219,11 +268,11 @@ class EventStream:
     def _event(self, piece: bytes) -> tuple[Event | None, int | None]:
         """The event that the piece is, mended if need be, and where its list ends, if it does."""
         whole = piece.rstrip(_SPACE + b",")
-        event = _decoded(whole)
+        event = self._decoders.event(whole)
         if event is not None:
             return event, None
         mended = mend(whole)
-        event = _decoded(mended)
+        event = self._decoders.event(mended)
         if event is not None:
             self.faults.num_mended += 1
             return event, None
@@ -231,24 +280,12 @@ class EventStream:
             with contextlib.suppress(ValueError):
                 # Latin-1 keeps positions in characters the same as in bytes.
                 _, end = _OBJECT.raw_decode(text.decode("latin-1"))
-                event = _decoded(text[:end])
+                event = self._decoders.event(text[:end])
                 if event is not None and (found := _END_OF_LIST.match(text, end)):
                     self.faults.num_mended += text is not piece
                     # Mending lengthens the event, never what follows it.
                     return event, len(piece) - (len(text) - found.end())
         return None, None
-
-
-def _decoded(text: bytes) -> Event | None:
-    for decoder in (_EVENT, _LOOSE_EVENT):
-        try:
-            event = decoder.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        if isinstance(event, _LooseEvent):
-            event.args = None
-        return event
-    return None
 
 
 def _last_boundary(text: bytes) -> int | None:

@@ -10,7 +10,7 @@ from workbench.traces.blocks import Blocks
 from workbench.traces.columns import Columns
 from workbench.traces.events import EventStream, NotATraceError
 from workbench.traces.snapshot import Snapshot, read_snapshot
-from workbench.traces.trace import Trace
+from workbench.traces.trace import Source, Trace
 
 # What a pickle of protocol 2 or later begins with.
 _PICKLE = b"\x80"
@@ -48,7 +48,14 @@ def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
         ) from error
     if blocks.fault is not None:
         stream.faults.notes.append(blocks.fault)
-    trace = columns.trace(stream.header, stream.faults)
+    state = path.stat()
+    source = Source(
+        path=str(path.absolute()),
+        num_bytes=state.st_size,
+        modified_ns=state.st_mtime_ns,
+        places=tuple(stream.places),
+    )
+    trace = columns.trace(stream.header, stream.faults, source)
     reading = trace.reading
     num_entries = reading.num_events + reading.num_dropped
     if num_entries and reading.num_events == reading.num_empty:

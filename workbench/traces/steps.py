@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.traces.host import calls_that_wait
 from workbench.traces.intervals import Times, clipped, covered, gaps, shared
 from workbench.traces.kernels import kernel_class
 from workbench.traces.links import Links, link
 from workbench.traces.trace import ABSENT, Trace
-
-_STEP = re.compile(r"^ProfilerStep#(\d+)$")
-# Calls in which the host waits for the device, by the names of CUDA, its driver and HIP.
-_WAITING = re.compile(r"^(cuda|cu|hip)\w*Synchronize(_ptsz)?$")
+from workbench.traces.windows import windows
+from workbench.traces.work import Work, device_work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,41 +57,22 @@ class Step:
         return self.wall_ns - self.busy_ns
 
 
-def step_windows(trace: Trace) -> list[tuple[int | None, int, int]]:
-    """Number, start and end of each step that the profiler marked, or of the whole trace."""
-    found: dict[int, tuple[int, int]] = {}
-    for row in trace.rows("annotation").tolist():
-        match = _STEP.match(trace.names[trace.name[row]])
-        if match is not None:
-            start, end = int(trace.start_ns[row]), int(trace.end_ns[row])
-            before = found.get(int(match[1]), (start, end))
-            found[int(match[1])] = min(before[0], start), max(before[1], end)
-    if found:
-        return [(number, *window) for number, window in sorted(found.items())]
-    work = trace.device_rows
-    if len(work) == 0:
-        return []
-    # Without marks: from the first launch, or work, to the end of the last work.
-    calls = trace.rows("runtime", "driver")
-    starts = np.concatenate((trace.start_ns[work], trace.start_ns[calls]))
-    return [(None, int(starts.min()), int(trace.end_ns[work].max()))]
-
-
 def steps(trace: Trace, links: Links | None = None) -> tuple[Step, ...]:
     """Each step on each device that worked, in order."""
     links = links or link(trace)
-    windows = step_windows(trace)
+    work = device_work(trace)
+    marked = windows(trace)
     made = []
     for device in np.unique(trace.device[links.work]):
-        side = _Device(trace, links, int(device))
-        made += [side.step(number, start, end) for number, start, end in windows]
+        side = _Device(trace, work, links, int(device))
+        made += [side.step(number, start, end) for number, start, end in marked]
     return tuple(sorted(made, key=lambda one: (one.start_ns, one.device or 0)))
 
 
 class _Device:
     """The work of one device, in the order of its starts."""
 
-    def __init__(self, trace: Trace, links: Links, device: int) -> None:
+    def __init__(self, trace: Trace, work: Work, links: Links, device: int) -> None:
         self._trace = trace
         self._number = None if device == ABSENT else device
         mine = trace.device[links.work] == device
@@ -101,22 +80,15 @@ class _Device:
         order = np.argsort(trace.start_ns[rows], kind="stable")
         self._rows = rows[order]
         launch = launch[order]
-        self._starts = trace.start_ns[self._rows]
-        self._ends = trace.end_ns[self._rows]
+        self._starts, self._ends = work.starts[mine][order], work.ends[mine][order]
         is_collective = np.array([kernel_class(name) == "collective" for name in trace.names])
         self._is_copy = np.isin(self._rows, trace.rows("memcpy", "memset"))
         self._is_collective = ~self._is_copy & is_collective[trace.name[self._rows]]
         # A kernel that starts before its launch ends (the launch of another thread, or a skewed
         # clock) was not waited for.
         self._launched = np.where(launch == ABSENT, ABSENT, trace.end_ns[launch])
-        self._waiting = self._calls_that_wait()
-
-    def _calls_that_wait(self) -> tuple[Times, Times]:
-        trace = self._trace
-        is_waiting = np.array([bool(_WAITING.match(name)) for name in trace.names], dtype=np.bool_)
-        calls = trace.rows("runtime", "driver")
-        calls = calls[is_waiting[trace.name[calls]]]
-        return trace.start_ns[calls], trace.end_ns[calls]
+        calls = calls_that_wait(trace)
+        self._waiting: tuple[Times, Times] = trace.start_ns[calls], trace.end_ns[calls]
 
     def step(self, number: int | None, start: int, end: int) -> Step:
         inside = (self._ends > start) & (self._starts < end)
@@ -127,7 +99,7 @@ class _Device:
         busy_ns = self._covered(inside, start, end)
         idle = self._idle(start, end)
         begun = (self._starts >= start) & (self._starts < end)
-        num_bytes = self._trace.num_bytes[self._rows[begun & self._is_copy]]
+        num_bytes = self._trace.num_bytes.of(self._rows[begun & self._is_copy])
         known = num_bytes[num_bytes != ABSENT]
         return Step(
             number=number,

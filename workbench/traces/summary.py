@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from workbench.core.json import Json
 from workbench.core.units import format_bytes, format_count, format_seconds
+from workbench.traces.enclosure import enclose
+from workbench.traces.host import HostStep, host_steps
 from workbench.traces.links import link
+from workbench.traces.modules import ModuleRow, module_rows
 from workbench.traces.steps import Step, steps
 from workbench.traces.tables import (
     DeviceTime,
@@ -40,17 +43,21 @@ class Summary:
     properties: tuple[DeviceProperties, ...]
     devices: tuple[DeviceTime, ...]
     steps: tuple[Step, ...]
+    host_steps: tuple[HostStep, ...]
     num_unlinked: int
+    num_before_launch: int
     classes: dict[str, int]
     kernels: tuple[KernelRow, ...]
     operators: tuple[OperatorRow, ...]
+    operators_by_shape: tuple[OperatorRow, ...]
+    modules: tuple[ModuleRow, ...]
     peak_allocated_bytes: int | None
 
 
 def summarise(trace: Trace, name: str) -> Summary:
     """Every table of a trace; `name` is what it is called in them."""
     span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
-    links = link(trace)
+    links, enclosure = link(trace), enclose(trace)
     kernels = kernel_rows(trace)
     on_device = trace.memory.allocated_bytes[trace.memory.on_device]
     return Summary(
@@ -61,10 +68,16 @@ def summarise(trace: Trace, name: str) -> Summary:
         properties=trace.devices,
         devices=device_times(trace),
         steps=steps(trace, links),
+        host_steps=host_steps(trace),
         num_unlinked=links.num_unlinked,
+        num_before_launch=links.num_before_launch,
         classes={str(kind): total_ns for kind, total_ns in class_times(kernels).items()},
         kernels=kernels,
-        operators=operator_rows(trace, links),
+        operators=operator_rows(trace, links, enclosure),
+        operators_by_shape=(
+            operator_rows(trace, links, enclosure, by_shape=True) if trace.shapes else ()
+        ),
+        modules=module_rows(trace, links, enclosure),
         peak_allocated_bytes=int(on_device.max()) if len(on_device) else None,
     )
 
@@ -100,8 +113,14 @@ def tables(summary: Summary) -> RenderableType:
         parts += [Text(), _step_table(summary)]
     if summary.kernels:
         parts += [Text(), _kernel_table(summary)]
+    if summary.host_steps:
+        parts += [Text(), _host_table(summary)]
     if summary.operators:
         parts += [Text(), _operator_table(summary)]
+    if summary.operators_by_shape:
+        parts += [Text(), _shape_table(summary)]
+    if summary.modules:
+        parts += [Text(), _module_table(summary)]
     return Group(*parts)
 
 
@@ -140,6 +159,10 @@ def _device_line(summary: Summary, device: DeviceTime) -> str:
         line += f"; {summary.num_unlinked} of {device.num} have no launch in the trace"
     if summary.peak_allocated_bytes is not None and len(summary.devices) == 1:
         line += f"; at most {format_bytes(summary.peak_allocated_bytes)} allocated"
+    if device.num_clipped:
+        line += (
+            f"; {device.num_clipped} seem to outlast the next on their stream, and count until it"
+        )
     return line
 
 
@@ -168,6 +191,17 @@ def _kernel_table(summary: Summary) -> RenderableType:
     return _table(titles, rows, len(summary.kernels), f"Work of the device: {classes}")
 
 
+def _host_table(summary: Summary) -> RenderableType:
+    rows = [
+        (str(step.number) if step.number is not None else "all", _time(step.wall_ns),
+         *(_share(part, step.wall_ns) for part in (
+             step.operators_ns, step.waiting_ns, step.loading_ns, step.python_ns)))
+        for step in summary.host_steps[:_SHOWN_ROWS]
+    ]  # fmt: skip
+    titles = ("step", "time", "operators", "waiting", "loading data", "Python between")
+    return _table(titles, rows, len(summary.host_steps), "What the host's thread did in them")
+
+
 def _operator_table(summary: Summary) -> RenderableType:
     rows = [
         (row.name, str(row.num), _time(row.device_self_ns), _time(row.device_ns),
@@ -176,6 +210,26 @@ def _operator_table(summary: Summary) -> RenderableType:
     ]  # fmt: skip
     titles = ("operator", "calls", "device, own", "device, all", "host, own", "host, all")
     return _table(titles, rows, len(summary.operators), "Operators, by what they launched")
+
+
+def _shape_table(summary: Summary) -> RenderableType:
+    known = [row for row in summary.operators_by_shape if row.shape is not None]
+    rows = [
+        (row.name, row.shape or "", str(row.num), _time(row.device_self_ns), _time(row.self_ns))
+        for row in known[:_SHOWN_ROWS]
+    ]
+    titles = ("operator", "operands", "calls", "device, own", "host, own")
+    return _table(titles, rows, len(known), "Operators by their operands")
+
+
+def _module_table(summary: Summary) -> RenderableType:
+    rows = [
+        (".".join(row.path), "" if row.num is None else str(row.num), _time(row.device_ns),
+         _time(row.own_device_ns), _time(row.host_ns), _time(row.own_host_ns))
+        for row in summary.modules[:_SHOWN_ROWS]
+    ]  # fmt: skip
+    titles = ("part", "calls", "device, all", "device, own", "host, all", "host, own")
+    return _table(titles, rows, len(summary.modules), "Parts of the model")
 
 
 def _table(
@@ -195,7 +249,7 @@ def _table(
         header_style="dim",
     )
     for title in titles:
-        is_text = title in ("kernel or copy", "kind", "operator")
+        is_text = title in ("kernel or copy", "kind", "operator", "operands", "part")
         table.add_column(title, justify="left" if is_text else "right", overflow="fold")
     for row in rows:
         # Names are data: nothing in them is markup.

@@ -12,9 +12,10 @@ from workbench.traces.enclosure import Enclosure, enclose, nearest
 from workbench.traces.grouping import grouped
 from workbench.traces.intervals import covered
 from workbench.traces.kernels import KernelClass, kernel_class, short_name
-from workbench.traces.links import Links, link
+from workbench.traces.links import Links, link, origins
 from workbench.traces.trace import ABSENT, Trace
 from workbench.traces.vocabulary import CATEGORIES, Category
+from workbench.traces.work import device_work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,8 @@ class DeviceTime:
     """How long a device worked.
 
     `busy_ns` is when at least one stream did; `work_ns` adds up all work, so it is more where
-    streams overlap. `span_ns` goes from the first work to the end of the last.
+    streams overlap. `span_ns` goes from the first work to the end of the last. `num_clipped`
+    were recorded as lasting beyond the next launch on their stream, and count until then.
     """
 
     device: int | None
@@ -30,6 +32,7 @@ class DeviceTime:
     work_ns: int
     busy_ns: int
     span_ns: int
+    num_clipped: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,10 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRow:
-    """All calls of one operator.
+    """All calls of one operator, or of one with one set of operands.
+
+    `shape` is the text of those (`f32[8, 64]`); None where they are not recorded, or where the
+    row is of all of them.
 
     `host_ns` is the time of its calls, `self_ns` without the operators, frames and launches
     inside. `device_self_ns` is work that it launched itself, `device_ns` with what the operators
@@ -58,6 +64,7 @@ class OperatorRow:
     """
 
     name: str
+    shape: str | None
     num: int
     host_ns: int
     self_ns: int
@@ -67,18 +74,20 @@ class OperatorRow:
 
 def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
     """Busy time of each device that worked, in the order of their numbers."""
-    rows = trace.device_rows
+    work = device_work(trace)
+    numbers = trace.device[work.rows]
     found = []
-    for device in np.unique(trace.device[rows]):
-        mine = rows[trace.device[rows] == device]
-        starts, ends = trace.start_ns[mine], trace.end_ns[mine]
+    for device in np.unique(numbers):
+        mine = numbers == device
+        starts, ends = work.starts[mine], work.ends[mine]
         found.append(
             DeviceTime(
                 device=None if device == ABSENT else int(device),
-                num=len(mine),
-                work_ns=int((ends - starts).sum()),
+                num=len(starts),
+                work_ns=int(trace.duration_ns[work.rows[mine]].sum()),
                 busy_ns=covered(starts, ends),
                 span_ns=int(ends.max() - starts.min()),
+                num_clipped=int(work.is_clipped[mine].sum()),
             )
         )
     return tuple(found)
@@ -123,36 +132,51 @@ def class_times(rows: tuple[KernelRow, ...]) -> dict[KernelClass, int]:
 
 
 def operator_rows(
-    trace: Trace, links: Links | None = None, enclosure: Enclosure | None = None
+    trace: Trace,
+    links: Links | None = None,
+    enclosure: Enclosure | None = None,
+    *,
+    by_shape: bool = False,
 ) -> tuple[OperatorRow, ...]:
-    """Operators by name, those with the longest device time first, then by their own time."""
+    """Operators by name, those with the longest device time first, then by their own time.
+
+    With `by_shape` by name and operands.
+    """
     links = links or link(trace)
     enclosure = enclosure or enclose(trace)
     chosen = np.isin(enclosure.rows, trace.rows("operator"))
     rows = enclosure.rows[chosen]
     if len(rows) == 0:
         return ()
-    names = trace.name[rows].astype(np.int64)
-    num_names = len(trace.names)
-    calls = grouped(names, enclosure.self_ns[chosen])
-    host_ns = np.zeros(num_names, dtype=np.int64)
-    outer = ~_inside_its_own_name(trace, enclosure, rows)
-    np.add.at(host_ns, names[outer], trace.duration_ns[rows[outer]])
-    own_ns, all_ns = _device_ns(trace, links, enclosure)
-    made = [
-        OperatorRow(
-            name=trace.names[name],
-            num=num,
-            host_ns=int(host_ns[name]),
-            self_ns=self_ns,
-            device_ns=int(all_ns[name]),
-            device_self_ns=int(own_ns[name]),
+    shapes = trace.shape.of(rows).astype(np.int64) if by_shape else np.full(len(rows), ABSENT)
+    num_shapes = len(trace.shapes) + 1
+    kinds, kind = np.unique(
+        trace.name[rows].astype(np.int64) * num_shapes + shapes + 1, return_inverse=True
+    )
+    kind_of = np.full(len(trace), ABSENT, dtype=np.int64)
+    kind_of[rows] = kind
+    calls = grouped(kind, enclosure.self_ns[chosen])
+    host_ns = np.zeros(len(kinds), dtype=np.int64)
+    outer = ~_inside_its_own_kind(kind_of, enclosure, rows, trace)
+    np.add.at(host_ns, kind[outer], trace.duration_ns[rows[outer]])
+    own_ns, all_ns = _device_ns(trace, links, enclosure, kind_of, len(kinds))
+    made = []
+    for number, (num, self_ns) in enumerate(
+        zip(calls.num.tolist(), calls.total.tolist(), strict=True)
+    ):
+        name, shape = divmod(int(kinds[number]), num_shapes)
+        made.append(
+            OperatorRow(
+                name=trace.names[name],
+                shape=trace.shapes[shape - 1] if shape else None,
+                num=num,
+                host_ns=int(host_ns[number]),
+                self_ns=self_ns,
+                device_ns=int(all_ns[number]),
+                device_self_ns=int(own_ns[number]),
+            )
         )
-        for name, num, self_ns in zip(
-            calls.key.tolist(), calls.num.tolist(), calls.total.tolist(), strict=True
-        )
-    ]
-    return tuple(sorted(made, key=lambda row: (-row.device_self_ns, -row.self_ns, row.name)))
+    return tuple(sorted(made, key=lambda r: (-r.device_self_ns, -r.self_ns, r.name, r.shape or "")))
 
 
 def _operator_above(trace: Trace, enclosure: Enclosure) -> NDArray[np.intp]:
@@ -165,10 +189,10 @@ def _operator_above(trace: Trace, enclosure: Enclosure) -> NDArray[np.intp]:
     return above
 
 
-def _inside_its_own_name(
-    trace: Trace, enclosure: Enclosure, rows: NDArray[np.intp]
+def _inside_its_own_kind(
+    kind_of: NDArray[np.int64], enclosure: Enclosure, rows: NDArray[np.intp], trace: Trace
 ) -> NDArray[np.bool_]:
-    """Whether an operator of the same name lies around each of these operators."""
+    """Whether an operator of the same kind lies around each of these operators."""
     above = _operator_above(trace, enclosure)
     found = np.zeros(len(rows), dtype=np.bool_)
     around = above[rows]
@@ -176,32 +200,33 @@ def _inside_its_own_name(
         climbing = np.flatnonzero((around != ABSENT) & ~found)
         if len(climbing) == 0:
             return found
-        found[climbing] = trace.name[around[climbing]] == trace.name[rows[climbing]]
+        found[climbing] = kind_of[around[climbing]] == kind_of[rows[climbing]]
         around[climbing] = above[around[climbing]]
 
 
 def _device_ns(
-    trace: Trace, links: Links, enclosure: Enclosure
+    trace: Trace,
+    links: Links,
+    enclosure: Enclosure,
+    kind_of: NDArray[np.int64],
+    num_kinds: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Device time by the name of the launching operator, and by all names around the launch."""
-    num_names = len(trace.names)
-    own_ns = np.zeros(num_names, dtype=np.int64)
-    all_ns = np.zeros(num_names, dtype=np.int64)
-    linked = links.launch != ABSENT
-    work, launch = links.work[linked], links.launch[linked]
-    operator = nearest(trace, enclosure, launch, "operator")
+    """Device time by the kind of the launching operator, and by all kinds around the launch."""
+    own_ns = np.zeros(num_kinds, dtype=np.int64)
+    all_ns = np.zeros(num_kinds, dtype=np.int64)
+    operator = origins(trace, links, enclosure).operator
     known = operator != ABSENT
-    work, operator = work[known], operator[known]
-    np.add.at(own_ns, trace.name[operator], trace.duration_ns[work])
+    work, operator = links.work[known], operator[known]
+    np.add.at(own_ns, kind_of[operator], trace.duration_ns[work])
     above = _operator_above(trace, enclosure)
     pairs = []
     index = np.arange(len(work))
     while len(index):
-        pairs.append(index * num_names + trace.name[operator])
+        pairs.append(index * num_kinds + kind_of[operator])
         operator = above[operator]
         index, operator = index[operator != ABSENT], operator[operator != ABSENT]
     if pairs:
-        # Once a name, however often it lies around a launch.
-        index, names = np.divmod(np.unique(np.concatenate(pairs)), num_names)
-        np.add.at(all_ns, names, trace.duration_ns[work[index]])
+        # Once a kind, however often it lies around a launch.
+        index, kinds = np.divmod(np.unique(np.concatenate(pairs)), num_kinds)
+        np.add.at(all_ns, kinds, trace.duration_ns[work[index]])
     return own_ns, all_ns

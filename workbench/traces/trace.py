@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,46 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sparse:
+    """A column that few events have: `values[k]` is of row `rows[k]`; rows ascend."""
+
+    rows: NDArray[np.uint32]
+    values: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """The values of these rows; -1, or NaN in a column of floats, where one has none."""
+        absent = np.nan if self.values.dtype.kind == "f" else ABSENT
+        found = np.full(len(rows), absent, dtype=self.values.dtype)
+        if len(self.rows) == 0:
+            return found
+        place = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        known = self.rows[place] == rows
+        found[known] = self.values[place[known]]
+        return found
+
+
+class Place(NamedTuple):
+    """Where a run of events stands in a file's unpacked content, in bytes."""
+
+    first_ordinal: int
+    offset: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The file that a trace was read from, and where its events stand in it."""
+
+    path: str
+    num_bytes: int
+    modified_ns: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """How a file was read: what it held beside the events, and what was wrong with it."""
 
@@ -89,9 +129,14 @@ class Trace:
     `category` indexes `vocabulary.CATEGORIES`, `name` indexes `names`, `lane` indexes `lanes`.
     `device` and `stream` are given for work of a device and for calls that name one;
     `correlation` ties a launch to its kernels, `external` a launch to its operator. All of
-    these, and `num_bytes` of copies, are -1 where absent. `ordinal` counts all objects of the
-    file's list, so that the rest of an event can be found again. Of an ONNX Runtime profile
-    `name` is a node's type and `node` indexes `names` for the node's own; None elsewhere.
+    these are -1 where absent. `ordinal` counts all objects of the file's list, so that the rest
+    of an event can be found again. Of an ONNX Runtime profile `name` is a node's type and `node`
+    indexes `names` for the node's own; None elsewhere.
+
+    What few events have is sparse: `num_bytes` of copies; `shape`, which indexes `shapes`, of
+    operators whose operands were recorded; `occupancy` of kernels, in percent, as the profiler
+    estimated it; `graph_node` of kernels in a replayed graph; `module`, the number of an
+    `nn.Module`, of Python frames that are one's.
     """
 
     format: Format
@@ -104,13 +149,19 @@ class Trace:
     stream: NDArray[np.int64]
     correlation: NDArray[np.int64]
     external: NDArray[np.int64]
-    num_bytes: NDArray[np.int64]
     ordinal: NDArray[np.uint32]
+    num_bytes: Sparse
+    shape: Sparse
+    occupancy: Sparse
+    graph_node: Sparse
+    module: Sparse
     names: tuple[str, ...]
+    shapes: tuple[str, ...]
     lanes: tuple[Lane, ...]
     memory: MemoryEvents
     devices: tuple[DeviceProperties, ...]
     reading: Reading
+    source: Source | None = None
     node: NDArray[np.int32] | None = None
     header: dict[str, Json] = field(default_factory=dict)
 

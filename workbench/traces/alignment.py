@@ -1,0 +1,177 @@
+"""Two steps of one model laid side by side, piece by piece.
+
+What a model spends its arithmetic on (matrix products, convolutions, attention) comes in the
+same order however it is executed; what stands between is fused, reordered or folded away. So
+those are matched first, and what follows one of them up to the next belongs to it. A
+convolution, its normalisation and its activation in one execution, and the one kernel of them in
+the other, are one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Listed
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from workbench.traces.kernels import KernelClass
+from workbench.traces.pieces import COMPILED, Piece
+
+_ANCHORS: frozenset[KernelClass] = frozenset({"matmul", "convolution", "attention", "collective"})
+_SOFTMAX = "softmax"
+# As many matrix products may have become one, or come of one.
+_MOST_MERGED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Pieces of A and of B that do the same; `is_aligned` is False where one side has none."""
+
+    a: tuple[Piece, ...]
+    b: tuple[Piece, ...]
+    is_aligned: bool
+
+    @property
+    def a_ns(self) -> int:
+        """Time in A."""
+        return sum(piece.ns for piece in self.a)
+
+    @property
+    def b_ns(self) -> int:
+        """Time in B."""
+        return sum(piece.ns for piece in self.b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """An anchor with what follows it; the head of a step has none."""
+
+    kind: KernelClass | None
+    pieces: tuple[Piece, ...]
+
+    @property
+    def is_compiled(self) -> bool:
+        return any(piece.name == COMPILED for piece in self.pieces)
+
+
+def align(a: Listed[Piece], b: Listed[Piece]) -> list[Group]:
+    """Groups in order; each piece of either side is in exactly one."""
+    a_parts, b_parts = _parts(a), _parts(_in_order_of(a, b))
+    a_attends, b_attends = _num(a_parts, "attention"), _num(b_parts, "attention")
+    if a_attends < b_attends:
+        a_parts = _with_attention(a_parts)
+    elif b_attends < a_attends:
+        b_parts = _with_attention(b_parts)
+    # The heads go together, whatever is in them.
+    groups = [_group(a_parts[:1], b_parts[:1])]
+    a_parts, b_parts = a_parts[1:], b_parts[1:]
+    matcher = SequenceMatcher(
+        None, [part.kind for part in a_parts], [part.kind for part in b_parts], autojunk=False
+    )
+    for tag, a_from, a_to, b_from, b_to in matcher.get_opcodes():
+        if tag == "equal":
+            pairs = zip(a_parts[a_from:a_to], b_parts[b_from:b_to], strict=True)
+            groups += [_group([one], [other]) for one, other in pairs]
+        else:
+            groups.append(_unequal(a_parts[a_from:a_to], b_parts[b_from:b_to]))
+    return [group for group in _merged(groups) if group.a or group.b]
+
+
+def _in_order_of(a: Listed[Piece], b: Listed[Piece]) -> Listed[Piece]:
+    """B's pieces; where both sides replay one graph, its kernels in the order that A has.
+
+    Branches of a graph run in whatever order; its nodes keep their numbers.
+    """
+    order = {piece.node: place for place, piece in enumerate(a) if piece.node is not None}
+    nodes = {piece.node: piece for piece in b if piece.node is not None}
+    places = [place for place, piece in enumerate(b) if piece.node is not None]
+    if not places or len(nodes) != len(places) or set(nodes) != set(order):
+        return b
+    made = list(b)
+    for place, node in zip(places, order, strict=True):
+        made[place] = nodes[node]
+    return made
+
+
+def _parts(pieces: Listed[Piece]) -> list[_Part]:
+    """The head, then a part for each anchor."""
+    cuts = [place for place, piece in enumerate(pieces) if piece.kind in _ANCHORS]
+    bounds = [0, *cuts, len(pieces)]
+    parts = [
+        _Part(kind=pieces[first].kind, pieces=tuple(pieces[first:last]))
+        for first, last in zip(cuts, bounds[2:], strict=True)
+    ]
+    return [_Part(kind=None, pieces=tuple(pieces[: bounds[1]])), *parts]
+
+
+def _num(parts: list[_Part], kind: KernelClass) -> int:
+    return sum(part.kind == kind for part in parts)
+
+
+def _with_attention(parts: list[_Part]) -> list[_Part]:
+    """Two matrix products with a softmax between them are attention, written out."""
+    made: list[_Part] = []
+    place = 0
+    while place < len(parts):
+        part = parts[place]
+        is_scores = part.kind == "matmul" and any(
+            _SOFTMAX in piece.name.lower() for piece in part.pieces
+        )
+        if is_scores and place + 1 < len(parts) and parts[place + 1].kind == "matmul":
+            pieces = (*part.pieces, *parts[place + 1].pieces)
+            made.append(_Part(kind="attention", pieces=pieces))
+            place += 2
+        else:
+            made.append(part)
+            place += 1
+    return made
+
+
+def _group(a: Listed[_Part], b: Listed[_Part], *, is_aligned: bool = True) -> Group:
+    return Group(
+        a=tuple(piece for part in a for piece in part.pieces),
+        b=tuple(piece for part in b for piece in part.pieces),
+        is_aligned=is_aligned,
+    )
+
+
+def _unequal(a: Listed[_Part], b: Listed[_Part]) -> Group:
+    """Parts between two matches that have no partner one to one."""
+    alike = {part.kind for part in a} == {part.kind for part in b}
+    is_hidden = any(part.is_compiled for part in (*a, *b))
+    return _group(a, b, is_aligned=bool(a and b) and (alike or is_hidden))
+
+
+def _merged(groups: list[Group]) -> list[Group]:
+    """The groups; those of one side alone go into a neighbour that holds their counterpart.
+
+    That is one of their kind, with which some of several products that became one were matched,
+    or one whose other side is compiled code, in which they may be hidden.
+    """
+    made: list[Group] = []
+    waiting: Group | None = None
+    for group in groups:
+        if waiting is not None:
+            if group.is_aligned and _takes(group, waiting):
+                made.append(Group(a=waiting.a + group.a, b=waiting.b + group.b, is_aligned=True))
+                waiting = None
+                continue
+            made.append(waiting)
+            waiting = None
+        is_lonely = not group.is_aligned and not (group.a and group.b)
+        if is_lonely and made and made[-1].is_aligned and _takes(made[-1], group):
+            last = made.pop()
+            made.append(Group(a=last.a + group.a, b=last.b + group.b, is_aligned=True))
+        elif is_lonely:
+            waiting = group
+        else:
+            made.append(group)
+    return [*made, waiting] if waiting is not None else made
+
+
+def _takes(group: Group, lonely: Group) -> bool:
+    others = group.b if lonely.a else group.a
+    if any(piece.name == COMPILED for piece in others):
+        return True
+    anchors = [piece.kind for piece in lonely.a + lonely.b if piece.kind in _ANCHORS]
+    kinds = {piece.kind for piece in group.a + group.b if piece.kind in _ANCHORS}
+    return len(anchors) < _MOST_MERGED and set(anchors) == kinds

@@ -1,0 +1,215 @@
+"""A step as pieces that follow one another and add up to its time.
+
+Of a device they are its kernels and copies, those of one operator together; of a host alone its
+outermost operators, and what runs between them inside compiled code. At each moment the piece
+that began first counts; what is left is idle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.traces.enclosure import Enclosure, enclose
+from workbench.traces.intervals import Times, clipped, gaps, merged
+from workbench.traces.kernels import KernelClass, kernel_class, short_name
+from workbench.traces.links import Links, link, origins
+from workbench.traces.operations import is_compiled, is_wrapper, operation_class
+from workbench.traces.trace import ABSENT, Trace
+from workbench.traces.vocabulary import CODE_OF
+from workbench.traces.windows import Window
+from workbench.traces.work import device_work
+
+COMPILED = "compiled code"
+_REPLAY = re.compile(r"^(cuda|cu|hip)GraphLaunch")
+# Of what one operator did, the class that it counts as: the first of these that occurs.
+_WEIGHT: tuple[KernelClass, ...] = (
+    "attention",
+    "convolution",
+    "matmul",
+    "collective",
+    "normalisation",
+    "reduction",
+    "elementwise",
+    "copy",
+    "other",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Part of a step: `name` is an operator, a kernel or `compiled code`.
+
+    `row` is the operator's row of the trace, or the kernel's; `ns` the time that counts as its.
+    `node` numbers a kernel in a replayed graph, where that was recorded.
+    """
+
+    name: str
+    kind: KernelClass
+    ns: int
+    row: int
+    node: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequence:
+    """The pieces of a step in order; `idle_ns` is when none ran, so that all is `wall_ns`.
+
+    `on_device` says whether they are work of a device, or of the host.
+    """
+
+    pieces: tuple[Piece, ...]
+    idle_ns: int
+    wall_ns: int
+    on_device: bool
+
+
+def sequence(trace: Trace, window: Window) -> Sequence:
+    """What ran in a step, in the order in which it began."""
+    enclosure = enclose(trace)
+    outermost = outermost_operators(trace, enclosure)
+    work = device_work(trace)
+    inside = (work.ends > window.start_ns) & (work.starts < window.end_ns)
+    if inside.any():
+        links = link(trace)
+        operator = origins(trace, links, enclosure).operator[inside]
+        known = operator != ABSENT
+        operator[known] = outermost[operator[known]]
+        # The operator that replays a graph says nothing of the kernels in it.
+        operator[_is_replayed(trace, links)[inside]] = ABSENT
+        rows = work.rows[inside]
+        spans = _Spans(work.starts[inside], work.ends[inside], window)
+        found = _device_pieces(trace, rows[spans.order], operator[spans.order], spans)
+        return _sequence(found, window, on_device=True)
+    rows = enclosure.rows[outermost[enclosure.rows] == enclosure.rows]
+    rows = rows[(trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)]
+    spans = _Spans(trace.start_ns[rows], trace.end_ns[rows], window)
+    timed = list(_host_pieces(trace, rows[spans.order], spans))
+    timed += _compiled_pieces(trace, spans, window)
+    timed.sort(key=lambda pair: pair[0])
+    return _sequence([piece for _, piece in timed], window, on_device=False)
+
+
+def outermost_operators(trace: Trace, enclosure: Enclosure) -> NDArray[np.intp]:
+    """For each row of an operator the outermost one around it (or itself) that is no wrapper.
+
+    -1 for wrappers and for rows that are no operators. Of an ONNX Runtime profile each node
+    counts: those of a subgraph lie inside their loop, which is a wrapper.
+    """
+    found = np.full(len(trace), ABSENT, dtype=np.intp)
+    is_operator = np.zeros(len(trace), dtype=np.bool_)
+    is_operator[trace.rows("operator")] = True
+    wraps = np.array([is_wrapper(name) for name in trace.names], dtype=np.bool_)
+    # What is passed on to the rows inside: the outermost operator so far.
+    passed = np.full(len(trace), ABSENT, dtype=np.intp)
+    order = np.argsort(enclosure.depth, kind="stable")
+    num_levels = int(enclosure.depth.max(initial=0)) + 1
+    levels = np.searchsorted(enclosure.depth[order], np.arange(num_levels + 1))
+    for first, last in pairwise(levels.tolist()):
+        rows = enclosure.rows[order[first:last]]
+        parents = enclosure.parent[order[first:last]]
+        outer = np.where(parents == ABSENT, ABSENT, passed[parents])
+        counted = is_operator[rows] & ~wraps[trace.name[rows]]
+        own = np.where(outer == ABSENT, rows, outer)
+        found[rows[counted]] = own[counted]
+        outer = np.where(counted, own, outer)
+        outer[is_operator[rows] & wraps[trace.name[rows]]] = ABSENT
+        passed[rows] = outer
+    return found
+
+
+class _Spans:
+    """Spans in order of their begin, each counting from when no earlier one runs any more."""
+
+    def __init__(self, starts: Times, ends: Times, window: Window) -> None:
+        starts = np.clip(starts, window.start_ns, window.end_ns)
+        ends = np.clip(ends, window.start_ns, window.end_ns)
+        self.order = np.argsort(starts, kind="stable")
+        self.starts, self.ends = starts[self.order], ends[self.order]
+        reach = np.maximum.accumulate(self.ends) if len(self.ends) else self.ends
+        before = np.concatenate(([window.start_ns], reach[:-1]))
+        self.ns = np.maximum(self.ends - np.maximum(self.starts, before[: len(self.ends)]), 0)
+
+
+def _sequence(pieces: Iterable[Piece], window: Window, *, on_device: bool) -> Sequence:
+    kept = tuple(pieces)
+    busy_ns = sum(piece.ns for piece in kept)
+    return Sequence(
+        pieces=kept,
+        idle_ns=window.wall_ns - busy_ns,
+        wall_ns=window.wall_ns,
+        on_device=on_device,
+    )
+
+
+def _is_replayed(trace: Trace, links: Links) -> NDArray[np.bool_]:
+    """For each piece of work whether the launch of a graph started it."""
+    replays = np.array([_REPLAY.search(name) is not None for name in trace.names], dtype=np.bool_)
+    found: NDArray[np.bool_] = links.launch != ABSENT
+    found[found] = replays[trace.name[links.launch[found]]]
+    return found
+
+
+def _device_pieces(
+    trace: Trace, rows: NDArray[np.intp], operator: NDArray[np.intp], spans: _Spans
+) -> list[Piece]:
+    """Kernels in order; those of one call of an operator that follow one another are one."""
+    made: list[Piece] = []
+    nodes = trace.graph_node.of(rows)
+    opens = np.ones(len(rows), dtype=np.bool_)
+    opens[1:] = (operator[1:] != operator[:-1]) | (operator[1:] == ABSENT)
+    bounds = [*np.flatnonzero(opens).tolist(), len(rows)]
+    for first, last in pairwise(bounds):
+        ns = int(spans.ns[first:last].sum())
+        kinds = {_class_of(trace, int(row)) for row in rows[first:last]}
+        if operator[first] == ABSENT:
+            row = int(rows[first])
+            name = short_name(trace.names[trace.name[row]])
+            node = int(nodes[first]) if nodes[first] != ABSENT else None
+            made.append(Piece(name=name, kind=kinds.pop(), ns=ns, row=row, node=node))
+            continue
+        row = int(operator[first])
+        name = trace.names[trace.name[row]]
+        # What an operator says of itself is surer than the names of its kernels.
+        said = operation_class(name)
+        kinds.add(said if said != "elementwise" else "other")
+        kind = min(kinds, key=_WEIGHT.index)
+        made.append(Piece(name=name, kind=kind, ns=ns, row=row))
+    return made
+
+
+def _class_of(trace: Trace, row: int) -> KernelClass:
+    if trace.category[row] != CODE_OF["kernel"]:
+        return "copy"
+    return kernel_class(trace.names[trace.name[row]])
+
+
+def _host_pieces(
+    trace: Trace, rows: NDArray[np.intp], spans: _Spans
+) -> Iterable[tuple[int, Piece]]:
+    """Operators, each with when it begins."""
+    starts, lengths = spans.starts.tolist(), spans.ns.tolist()
+    for row, start, ns in zip(rows.tolist(), starts, lengths, strict=True):
+        name = trace.names[trace.name[row]]
+        yield start, Piece(name=name, kind=operation_class(name), ns=ns, row=row)
+
+
+def _compiled_pieces(trace: Trace, spans: _Spans, window: Window) -> list[tuple[int, Piece]]:
+    """What runs inside compiled code between the operators that it calls."""
+    compiled = np.array([is_compiled(name) for name in trace.names], dtype=np.bool_)
+    rows = trace.rows("operator", "annotation")
+    rows = rows[compiled[trace.name[rows]]]
+    if len(rows) == 0:
+        return []
+    starts, ends = clipped(trace.start_ns[rows], trace.end_ns[rows], window.start_ns, window.end_ns)
+    made = []
+    for low, high in zip(*merged(starts, ends), strict=True):
+        for start, end in zip(*gaps(spans.starts, spans.ends, int(low), int(high)), strict=True):
+            ns = int(end - start)
+            made.append((int(start), Piece(name=COMPILED, kind="other", ns=ns, row=ABSENT)))
+    return made

@@ -1,0 +1,68 @@
+"""When the steps of a trace were: one run of the model each, or one iteration of a training."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.traces.trace import Trace
+
+_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_RUN = "model_run"
+
+
+class Window(NamedTuple):
+    """A step; `number` is None where the file marks none and this is the whole of it."""
+
+    number: int | None
+    start_ns: int
+    end_ns: int
+
+    @property
+    def wall_ns(self) -> int:
+        """How long it lasted."""
+        return self.end_ns - self.start_ns
+
+
+def windows(trace: Trace) -> list[Window]:
+    """The steps that the profiler marked, the runs of an ONNX Runtime session, or the whole.
+
+    Empty where there is nothing to see: neither work of a device nor an operator.
+    """
+    return _marked(trace) or _runs(trace) or _whole(trace)
+
+
+def _marked(trace: Trace) -> list[Window]:
+    found: dict[int, Window] = {}
+    for row in trace.rows("annotation").tolist():
+        match = _STEP.match(trace.names[trace.name[row]])
+        if match is not None:
+            number = int(match[1])
+            start, end = int(trace.start_ns[row]), int(trace.end_ns[row])
+            before = found.get(number, Window(number, start, end))
+            found[number] = Window(number, min(before.start_ns, start), max(before.end_ns, end))
+    return [found[number] for number in sorted(found)]
+
+
+def _runs(trace: Trace) -> list[Window]:
+    if trace.format != "onnxruntime":
+        return []
+    rows = trace.rows("annotation")
+    rows = rows[[trace.names[name] == _RUN for name in trace.name[rows]]]
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    starts, ends = trace.start_ns[rows].tolist(), trace.end_ns[rows].tolist()
+    return [Window(n, *span) for n, span in enumerate(zip(starts, ends, strict=True))]
+
+
+def _whole(trace: Trace) -> list[Window]:
+    """From the first launch, or work, to the end of the last work; else all operators."""
+    work = trace.device_rows
+    if len(work):
+        rows = np.concatenate((work, trace.rows("runtime", "driver")))
+        return [Window(None, int(trace.start_ns[rows].min()), int(trace.end_ns[work].max()))]
+    rows = trace.rows("operator")
+    if len(rows) == 0:
+        return []
+    return [Window(None, int(trace.start_ns[rows].min()), int(trace.end_ns[rows].max()))]
