@@ -16,6 +16,7 @@ PARTS = (
     "compute_ns",
     "communication_ns",
     "copy_ns",
+    "loading_ns",
     "host_bound_ns",
     "synchronising_ns",
     "latency_ns",
@@ -82,10 +83,25 @@ def test_a_host_that_synchronises_is_named(tmp_path: Path) -> None:
         launch(40, 5, correlation=2),
         kernel("b", 45, 15, correlation=2),
     ]
+    # What it launches next comes late because it waited.
     assert parts(only(tmp_path, events)) == {
         "compute_ns": 30,
-        "host_bound_ns": 24,
-        "synchronising_ns": 6,
+        "host_bound_ns": 5,
+        "synchronising_ns": 25,
+    }
+
+
+def test_a_host_that_fetches_data_is_named(tmp_path: Path) -> None:
+    events = [
+        mark(0, 0, 60),
+        complete("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 2, 20),
+        launch(25, 5, correlation=1),
+        kernel("a", 30, 30, correlation=1),
+    ]
+    assert parts(only(tmp_path, events)) == {
+        "compute_ns": 30,
+        "loading_ns": 20,
+        "host_bound_ns": 10,
     }
 
 

@@ -9,15 +9,19 @@ the other, are one group.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 from workbench.traces.kernels import KernelClass
 from workbench.traces.pieces import COMPILED, Piece
 
 _ANCHORS: frozenset[KernelClass] = frozenset({"matmul", "convolution", "attention", "collective"})
 _SOFTMAX = "softmax"
+# Products of activations with weights.
+_OF_WEIGHTS = re.compile(r"linear|addmm|Gemm$|_pointwise")
 # As many matrix products may have become one, or come of one.
 _MOST_MERGED = 4
 
@@ -108,22 +112,42 @@ def _num(parts: list[_Part], kind: KernelClass) -> int:
 
 
 def _with_attention(parts: list[_Part]) -> list[_Part]:
-    """Two matrix products with a softmax between them are attention, written out."""
+    """Attention that is written out as one part."""
     made: list[_Part] = []
     place = 0
     while place < len(parts):
-        part = parts[place]
-        is_scores = part.kind == "matmul" and any(
-            _SOFTMAX in piece.name.lower() for piece in part.pieces
-        )
-        if is_scores and place + 1 < len(parts) and parts[place + 1].kind == "matmul":
-            pieces = (*part.pieces, *parts[place + 1].pieces)
+        if place + 1 < len(parts) and _is_written_out(parts[place], parts[place + 1]):
+            pieces = (*parts[place].pieces, *parts[place + 1].pieces)
             made.append(_Part(kind="attention", pieces=pieces))
             place += 2
         else:
-            made.append(part)
+            made.append(parts[place])
             place += 1
     return made
+
+
+def _is_written_out(scores: _Part, mixing: _Part) -> bool:
+    """Two products of activations with a softmax between them are attention."""
+    return (
+        scores.kind == mixing.kind == "matmul"
+        and any(_SOFTMAX in piece.name.lower() for piece in scores.pieces)
+        and not any(_OF_WEIGHTS.search(part.pieces[0].name) for part in (scores, mixing))
+    )
+
+
+def written_out_attention(pieces: Listed[Piece]) -> list[tuple[Piece, ...]]:
+    """Of each attention that is written out the pieces between its two products.
+
+    The scores' scale and mask, and their softmax: what one kernel would not write to memory.
+    """
+    parts = _parts(pieces)[1:]
+    return [one.pieces[1:] for one, other in pairwise(parts) if _is_written_out(one, other)]
+
+
+def runs_between(pieces: Listed[Piece]) -> list[tuple[Piece, ...]]:
+    """What stands between the products, convolutions and attentions, run by run."""
+    head, *parts = _parts(pieces)
+    return [run for run in (head.pieces, *(part.pieces[1:] for part in parts)) if run]
 
 
 def _group(a: Listed[_Part], b: Listed[_Part], *, is_aligned: bool = True) -> Group:

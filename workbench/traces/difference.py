@@ -8,7 +8,7 @@ from workbench.core.errors import LoadError
 from workbench.traces.alignment import Group, align
 from workbench.traces.pieces import Piece, Sequence, sequence
 from workbench.traces.trace import Trace
-from workbench.traces.windows import Window, windows
+from workbench.traces.windows import Window, median_window, windows
 
 IDLE = "idle"
 _MOST_NAMES = 6
@@ -73,8 +73,7 @@ def difference(a: Trace, b: Trace) -> Difference:
 
     Raises LoadError where one of them has nothing to compare.
     """
-    a_window, a_all = _median_window(a, "the first")
-    b_window, b_all = _median_window(b, "the second")
+    a_window, b_window = _compared(a, "the first"), _compared(b, "the second")
     a_steps, b_steps = sequence(a, a_window), sequence(b, b_window)
     groups = align(a_steps.pieces, b_steps.pieces)
     rows = _rows(groups)
@@ -86,27 +85,26 @@ def difference(a: Trace, b: Trace) -> Difference:
             )
         )  # fmt: skip
     return Difference(
-        a=_side(a_window, a_all, a_steps, sum(g.a_ns for g in groups if not g.is_aligned)),
-        b=_side(b_window, b_all, b_steps, sum(g.b_ns for g in groups if not g.is_aligned)),
+        a=_side(a, a_window, a_steps, sum(g.a_ns for g in groups if not g.is_aligned)),
+        b=_side(b, b_window, b_steps, sum(g.b_ns for g in groups if not g.is_aligned)),
         rows=tuple(sorted(rows, key=lambda row: (-abs(row.difference_ns), row.a, row.b))),
     )
 
 
-def _median_window(trace: Trace, which: str) -> tuple[Window, list[Window]]:
-    found = [window for window in windows(trace) if window.wall_ns > 0]
-    if not found:
+def _compared(trace: Trace, which: str) -> Window:
+    found = median_window(trace)
+    if found is None:
         raise LoadError(
             f"{which} trace has neither work of a device nor operators: nothing to compare."
         )
-    ordered = sorted(found, key=lambda window: window.wall_ns)
-    return ordered[(len(ordered) - 1) // 2], found
+    return found
 
 
-def _side(window: Window, found: list[Window], steps: Sequence, unaligned_ns: int) -> Side:
-    walls = [one.wall_ns for one in found]
+def _side(trace: Trace, window: Window, steps: Sequence, unaligned_ns: int) -> Side:
+    walls = [one.wall_ns for one in windows(trace) if one.wall_ns > 0]
     return Side(
         step=window.number,
-        num_steps=len(found),
+        num_steps=len(walls),
         wall_ns=steps.wall_ns,
         idle_ns=steps.idle_ns,
         unaligned_ns=unaligned_ns,

@@ -48,32 +48,30 @@ def calls_that_wait(trace: Trace) -> NDArray[np.intp]:
 
 def host_steps(trace: Trace) -> tuple[HostStep, ...]:
     """Each step of the thread with most operators in it, in order; empty without operators."""
+    found = (host_step(trace, window) for window in windows(trace))
+    return tuple(step for step in found if step is not None)
+
+
+def host_step(trace: Trace, window: Window) -> HostStep | None:
+    """One of them; None where no operator ran in it."""
     rows = trace.rows("operator", "runtime", "driver")
-    if len(rows) == 0:
-        return ()
-    loading, waiting = calls_that_load(trace), calls_that_wait(trace)
-    made = []
-    for window in windows(trace):
-        inside = (trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)
-        lanes = trace.lane[rows[inside]]
-        if len(lanes):
-            lane = int(np.bincount(lanes).argmax())
-            made.append(_step(trace, window, lane, (loading, waiting, rows)))
-    return tuple(made)
-
-
-def _step(trace: Trace, window: Window, lane: int, kinds: tuple[NDArray[np.intp], ...]) -> HostStep:
+    inside = (trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)
+    lanes = trace.lane[rows[inside]]
+    if len(lanes) == 0:
+        return None
+    lane = int(np.bincount(lanes).argmax())
     starts: list[Times] = []
     ends: list[Times] = []
     reached = [0]
-    for rows in kinds:
-        mine = rows[trace.lane[rows] == lane]
-        found = clipped(trace.start_ns[mine], trace.end_ns[mine], window.start_ns, window.end_ns)
-        begin, finish = merged(*found)
+    for kind in (calls_that_load(trace), calls_that_wait(trace), rows):
+        mine = kind[trace.lane[kind] == lane]
+        begin, finish = merged(
+            *clipped(trace.start_ns[mine], trace.end_ns[mine], window.start_ns, window.end_ns)
+        )
         starts.append(begin)
         ends.append(finish)
         reached.append(covered(np.concatenate(starts), np.concatenate(ends)))
-    loading_ns, waiting_ns, operators_ns = (b - a for a, b in pairwise(reached))
+    loading_ns, waiting_ns, operators_ns = (high - low for low, high in pairwise(reached))
     return HostStep(
         number=window.number,
         wall_ns=window.wall_ns,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.traces.host import calls_that_wait
-from workbench.traces.intervals import Times, clipped, covered, gaps, shared
+from workbench.traces.host import calls_that_load, calls_that_wait
+from workbench.traces.intervals import Times, clipped, covered, gaps, merged, shared
 from workbench.traces.kernels import kernel_class
 from workbench.traces.links import Links, link
 from workbench.traces.trace import ABSENT, Trace
@@ -23,10 +23,11 @@ class Step:
     `number` is None where the file marks no steps and this is the whole of it. While several
     kinds of work run at once the time counts as the first of these: computing, communicating
     (`communication_ns` is what no computation hides), copying (`copy_ns`, likewise). Idle time
-    ends with the next work: until that was launched the device waited for the host, which was
-    in a synchronising call (`synchronising_ns`) or elsewhere (`host_bound_ns`); from then on it
-    is `latency_ns`, of the launch or of something it depends on. Before work whose launch is not
-    in the trace it is `unexplained_ns`.
+    ends with the next work: until that was launched the device waited for the host, which
+    fetched data (`loading_ns`), was in a synchronising call, or had been in one when the device
+    ran out of work and so could not be ahead of it (`synchronising_ns`), or was too slow
+    (`host_bound_ns`); from then on it is `latency_ns`, of the launch or of something it depends
+    on. Before work whose launch is not in the trace it is `unexplained_ns`.
     """
 
     number: int | None
@@ -36,6 +37,7 @@ class Step:
     compute_ns: int
     communication_ns: int
     copy_ns: int
+    loading_ns: int
     host_bound_ns: int
     synchronising_ns: int
     latency_ns: int
@@ -87,8 +89,8 @@ class _Device:
         # A kernel that starts before its launch ends (the launch of another thread, or a skewed
         # clock) was not waited for.
         self._launched = np.where(launch == ABSENT, ABSENT, trace.end_ns[launch])
-        calls = calls_that_wait(trace)
-        self._waiting: tuple[Times, Times] = trace.start_ns[calls], trace.end_ns[calls]
+        self._waiting = _times(trace, calls_that_wait(trace))
+        self._loading = _times(trace, calls_that_load(trace))
 
     def step(self, number: int | None, start: int, end: int) -> Step:
         inside = (self._ends > start) & (self._starts < end)
@@ -132,13 +134,40 @@ class _Device:
         # After the last work nothing was launched: the device waits for the host to the end.
         until = np.where(has_next, np.clip(launched, begin, finish), finish)
         until[unexplained] = begin[unexplained]
-        waited_ns = int((until - begin).sum())
         kept = until > begin
-        synchronising_ns = shared(begin[kept], until[kept], *clipped(*self._waiting, start, end))
-        rest_ns = int((finish - until)[~unexplained].sum())
+        waited = begin[kept], until[kept]
+        loading = clipped(*self._loading, start, end)
+        # The first gap follows the end of the step before, in which every profiler waits.
+        is_after_wait = (begin > start) & self._is_in_wait(begin)
+        behind = begin[kept & is_after_wait], until[kept & is_after_wait]
+        free = begin[kept & ~is_after_wait], until[kept & ~is_after_wait]
+        waiting = clipped(*self._waiting, start, end)
+        loading_ns = shared(*waited, *loading)
+        # In a call that waits and does not load.
+        waiting_ns = shared(*free, *_both(waiting, loading)) - shared(*free, *loading)
+        behind_ns = int((behind[1] - behind[0]).sum()) - shared(*behind, *loading)
+        waited_ns = int((waited[1] - waited[0]).sum())
+        synchronising_ns = waiting_ns + behind_ns
         return {
-            "host_bound_ns": waited_ns - synchronising_ns,
+            "loading_ns": loading_ns,
+            "host_bound_ns": waited_ns - loading_ns - synchronising_ns,
             "synchronising_ns": synchronising_ns,
-            "latency_ns": rest_ns,
+            "latency_ns": int((finish - until)[~unexplained].sum()),
             "unexplained_ns": int((finish - begin)[unexplained].sum()),
         }
+
+    def _is_in_wait(self, moments: Times) -> NDArray[np.bool_]:
+        """Whether the host was in a synchronising call at each of these moments."""
+        starts, ends = merged(*self._waiting)
+        if len(starts) == 0:
+            return np.zeros(len(moments), dtype=np.bool_)
+        place = np.searchsorted(starts, moments, side="right") - 1
+        return (place >= 0) & (ends[place] >= moments)
+
+
+def _times(trace: Trace, rows: NDArray[np.intp]) -> tuple[Times, Times]:
+    return trace.start_ns[rows], trace.end_ns[rows]
+
+
+def _both(some: tuple[Times, Times], others: tuple[Times, Times]) -> tuple[Times, Times]:
+    return np.concatenate((some[0], others[0])), np.concatenate((some[1], others[1]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.core.json import Json
 from workbench.core.units import format_bytes, format_count, format_seconds
 from workbench.traces.enclosure import enclose
+from workbench.traces.findings import SMALLEST, Finding, findings
 from workbench.traces.host import HostStep, host_steps
 from workbench.traces.links import link
 from workbench.traces.modules import ModuleRow, module_rows
@@ -42,6 +43,7 @@ class Summary:
     reading: Reading
     properties: tuple[DeviceProperties, ...]
     devices: tuple[DeviceTime, ...]
+    findings: tuple[Finding, ...]
     steps: tuple[Step, ...]
     host_steps: tuple[HostStep, ...]
     num_unlinked: int
@@ -67,6 +69,7 @@ def summarise(trace: Trace, name: str) -> Summary:
         reading=trace.reading,
         properties=trace.devices,
         devices=device_times(trace),
+        findings=findings(trace),
         steps=steps(trace, links),
         host_steps=host_steps(trace),
         num_unlinked=links.num_unlinked,
@@ -109,6 +112,7 @@ def tables(summary: Summary) -> RenderableType:
     parts: list[RenderableType] = [Text(_headline(summary), style="bold")]
     parts += [Text(_device_line(summary, device)) for device in summary.devices]
     parts += [Text(sentence, style="yellow") for sentence in faults(summary.reading)]
+    parts += [Text(), *_found(summary)]
     if summary.steps:
         parts += [Text(), _step_table(summary)]
     if summary.kernels:
@@ -166,16 +170,32 @@ def _device_line(summary: Summary, device: DeviceTime) -> str:
     return line
 
 
+def _found(summary: Summary) -> list[RenderableType]:
+    """The findings, or that there is none; nothing where there was nothing to look at."""
+    from rich.text import Text
+
+    if not summary.steps and not summary.host_steps:
+        return []
+    if not summary.findings:
+        return [Text(f"No finding: no known cause takes {SMALLEST:.0%} of a step or more.")]
+    parts: list[RenderableType] = [Text("What holds a step back", style="bold")]
+    for one in summary.findings:
+        parts.append(Text(f"{one.title} (at most {one.prize:.0%} of a step)", style="yellow"))
+        tries = f" Try {' or '.join(one.levers)}." if one.levers else ""
+        parts.append(Text(f"  {one.evidence} {one.advice}{tries}"))
+    return parts
+
+
 def _step_table(summary: Summary) -> RenderableType:
     rows = [
         (str(step.number) if step.number is not None else "all", str(step.device),
          _time(step.wall_ns), *(_share(part, step.wall_ns) for part in (
-             step.compute_ns, step.communication_ns, step.copy_ns, step.host_bound_ns,
-             step.synchronising_ns, step.latency_ns, step.unexplained_ns)))
+             step.compute_ns, step.communication_ns, step.copy_ns, step.loading_ns,
+             step.host_bound_ns, step.synchronising_ns, step.latency_ns, step.unexplained_ns)))
         for step in summary.steps[:_SHOWN_ROWS]
     ]  # fmt: skip
     titles = ("step", "device", "time", "computing", "communicating", "copying",
-              "idle: host", "idle: sync", "idle: latency", "idle: unknown")  # fmt: skip
+              "idle: data", "idle: host", "idle: sync", "idle: latency", "idle: ?")  # fmt: skip
     return _table(titles, rows, len(summary.steps), "Steps, and what the device did in them")
 
 

@@ -34,6 +34,13 @@ def windows(trace: Trace) -> list[Window]:
     return _marked(trace) or _runs(trace) or _whole(trace)
 
 
+def median_window(trace: Trace) -> Window | None:
+    """The step of median time, the shorter of two; None where nothing is to be seen."""
+    found = [window for window in windows(trace) if window.wall_ns > 0]
+    found.sort(key=lambda window: window.wall_ns)
+    return found[(len(found) - 1) // 2] if found else None
+
+
 def _marked(trace: Trace) -> list[Window]:
     found: dict[int, Window] = {}
     for row in trace.rows("annotation").tolist():
