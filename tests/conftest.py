@@ -65,7 +65,8 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests run in several processes, each has temporary files and a device lock alone.
 
-    Studies of two processes then measure at once: no test asserts a speed.
+    Traces are cached in a folder of the run. Studies of two processes then measure at once: no
+    test asserts a speed.
     """
     name = os.environ.get("PYTEST_XDIST_WORKER")
     if name is not None:
@@ -74,3 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"] = str(folder)
         tempfile.tempdir = None
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # No test fills the user's cache, or finds there what another version wrote.
+    traces = tempfile.mkdtemp(prefix="workbench-traces-")
+    os.environ["WORKBENCH_TRACE_CACHE"] = traces
+    config.add_cleanup(lambda: shutil.rmtree(traces, ignore_errors=True))

@@ -168,6 +168,8 @@ def test_a_trace_without_events_is_empty_and_whole(tmp_path: Path) -> None:
         (b'"name": "a\\qb"', 1, 0),
         (b'"name": "a\xffb"', 1, 0),
         (b'"name": "a\x01b"', 1, 0),
+        (b'"name": "a\\ud83d b"', 1, 0),
+        (b'"name": "a\\ud83d\\ude00\\udc00"', 1, 0),
         (b'"name": N/A', 1, 0),
         (b'"name": "a"b"', 0, 1),
         (b'"name": ', 0, 1),

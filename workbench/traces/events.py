@@ -305,7 +305,10 @@ def _last_boundary(text: bytes) -> int | None:
     return last
 
 
-_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_ESCAPE = re.compile(
+    rb'\\(?:["\\/bfnrt]|u[dD][89abAB]..\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|\\'
+)
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]..$")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _BARE_WORD = re.compile(rb"(?<=[:,\[ ])(?:N/A|nan|NaN|[-+]?(?:inf|Inf|Infinity))(?=\s*[,}\]])")
 
@@ -313,10 +316,17 @@ _BARE_WORD = re.compile(rb"(?<=[:,\[ ])(?:N/A|nan|NaN|[-+]?(?:inf|Inf|Infinity))
 def mend(text: bytes) -> bytes:
     """An event's text with what profilers are known to write wrongly put right.
 
-    Bytes that are no UTF-8 become U+FFFD, control characters spaces, a backslash that escapes
-    nothing two of them, and numbers that JSON has no words for (`N/A`, `nan`, `inf`) null.
+    Bytes that are no UTF-8 and halves of a surrogate pair become U+FFFD, control characters
+    spaces, a backslash that escapes nothing two of them, and numbers that JSON has no words for
+    (`N/A`, `nan`, `inf`) null.
     """
     text = text.decode("utf-8", errors="replace").encode()
     text = _CONTROL.sub(b" ", text)
-    text = _ESCAPE.sub(lambda found: found[0] if len(found[0]) > 1 else b"\\\\", text)
+    text = _ESCAPE.sub(_escape, text)
     return _BARE_WORD.sub(b"null", text)
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    if len(found[0]) == 1:
+        return b"\\\\"
+    return b"\\ufffd" if len(found[0]) == 6 and _HALF_PAIR.match(found[0]) else found[0]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.core.errors import LoadError, TooLargeError, UnsupportedFormatError
+from workbench.traces import cache
 from workbench.traces.blocks import Blocks
 from workbench.traces.columns import Columns
 from workbench.traces.events import EventStream, NotATraceError
@@ -22,7 +24,8 @@ def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
 
     What the file is shows its content, not its name: a trace of PyTorch's profiler, an ONNX
     Runtime profile, a bare list of events (a Trace), or a CUDA memory snapshot (a Snapshot),
-    gzipped or not. What is damaged is left out and counted in `Trace.reading`. Raises LoadError
+    gzipped or not. What is damaged is left out and counted in `Trace.reading`. A large trace is
+    kept in a cache (`traces.cache.folder()`) and opened from there the next time. Raises LoadError
     where there is no such file, UnsupportedFormatError where it is something else, and
     UntrustedFileError for a pickle that would run code.
     """
@@ -35,6 +38,23 @@ def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
         raise UnsupportedFormatError(f"{path} is empty: its profiler wrote nothing.")
     if next(iter(Blocks(path)), b"").startswith(_PICKLE):
         return _open_snapshot(path)
+    state = path.stat()
+    source = Source(
+        path=str(path.absolute()),
+        num_bytes=state.st_size,
+        modified_ns=state.st_mtime_ns,
+        places=(),
+    )
+    entry = cache.entry_of(path)
+    trace = cache.load(entry, source) if entry is not None else None
+    if trace is None:
+        trace = _read_trace(path, source)
+        if entry is not None:
+            cache.keep(entry, trace)
+    return trace
+
+
+def _read_trace(path: Path, source: Source) -> Trace:
     blocks = Blocks(path)
     stream = EventStream(blocks)
     columns = Columns()
@@ -48,13 +68,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
         ) from error
     if blocks.fault is not None:
         stream.faults.notes.append(blocks.fault)
-    state = path.stat()
-    source = Source(
-        path=str(path.absolute()),
-        num_bytes=state.st_size,
-        modified_ns=state.st_mtime_ns,
-        places=tuple(stream.places),
-    )
+    source = replace(source, places=tuple(stream.places))
     trace = columns.trace(stream.header, stream.faults, source)
     reading = trace.reading
     num_entries = reading.num_events + reading.num_dropped
