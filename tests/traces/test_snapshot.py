@@ -13,6 +13,7 @@ from tests.traces.corpus import ROOT, needs_corpus
 from workbench.core.errors import UnsupportedFormatError, UntrustedFileError
 from workbench.traces.live import before_bytes, live_at, peak
 from workbench.traces.opening import open_trace
+from workbench.traces.pools import pools
 from workbench.traces.snapshot import Snapshot
 
 SNAPSHOTS = sorted((ROOT / "snapshots").glob("*.pickle"))
@@ -168,3 +169,24 @@ def test_a_real_snapshot_is_what_a_loop_says(path: Path) -> None:
     top = peak(snapshot, 0)
     assert top.num_bytes == max(expected)
     assert sum(block.num_bytes for block in live_at(snapshot, 0, top.event)) == top.num_bytes
+
+
+def test_pools_say_what_is_in_pieces(snapshot: Snapshot) -> None:
+    shared, private = pools(snapshot, 0)
+    assert (shared.is_private, private.is_private) == (False, True)
+    assert (shared.reserved_bytes, shared.used_bytes) == (20 * MB, 4 * MB)
+    assert (shared.free_bytes, shared.stuck_bytes) == (16 * MB, 16 * MB)
+    assert shared.largest_free_bytes == 16 * MB
+    assert (private.reserved_bytes, private.free_bytes) == (2 * MB, 0)
+
+
+def test_a_segment_that_is_all_free_can_be_given_back(tmp_path: Path) -> None:
+    pieces = [(MB, "active_allocated"), (2 * MB, "inactive"), (MB, "active_allocated")]
+    found = {"segments": [segment(0, [(8 * MB, "inactive")]), segment(64 * MB, pieces)]}
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps({**found, "device_traces": [[]]}))
+    opened = open_trace(path)
+    assert isinstance(opened, Snapshot)
+    (pool,) = pools(opened, 0)
+    assert (pool.free_bytes, pool.stuck_bytes) == (10 * MB, 2 * MB)
+    assert pool.largest_free_bytes == 8 * MB

@@ -55,6 +55,7 @@ _MEMORY_COLUMNS: dict[str, type[np.generic]] = {
     "address": np.int64,
     "on_device": np.bool_,
     "device": np.int32,
+    "lane": np.int32,
     "allocated_bytes": np.int64,
     "reserved_bytes": np.int64,
 }
@@ -243,6 +244,7 @@ class Columns:
             # c10::DeviceType: 0 is the CPU.
             "on_device": _whole([a.device_type for a in arguments]) > 0,
             "device": _whole([a.device_id for a in arguments]),
+            "lane": self._lanes.of([(events[row].pid, events[row].tid) for row in rows]),
             "allocated_bytes": _whole([a.allocated for a in arguments]),
             "reserved_bytes": _whole([a.reserved for a in arguments]),
         }
@@ -265,6 +267,7 @@ class Columns:
         lanes, lane_of = _as_text(self._lanes, _lane)
         columns["name"] = text_of[columns["name"]]
         columns["lane"] = lane_of[columns["lane"]]
+        memory["lane"] = lane_of[memory["lane"]]
         return Trace(
             format="onnxruntime" if self._is_onnxruntime else "kineto",
             **columns,

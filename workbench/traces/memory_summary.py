@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.core.json import Json
 from workbench.core.units import format_bytes
 from workbench.traces.live import LiveBlock, Peak, before_bytes, live_at, peak
+from workbench.traces.pools import Pool, pools
 from workbench.traces.snapshot import Frame, Snapshot
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class DeviceMemory:
     reserved_bytes: int
     peak: Peak
     live: tuple[LiveBlock, ...]
+    pools: tuple[Pool, ...]
 
 
 def device_memory(snapshot: Snapshot) -> tuple[DeviceMemory, ...]:
@@ -45,6 +47,7 @@ def device_memory(snapshot: Snapshot) -> tuple[DeviceMemory, ...]:
                 reserved_bytes=snapshot.held_bytes(device, reserved=True),
                 peak=top,
                 live=tuple(live_at(snapshot, device, top.event)),
+                pools=pools(snapshot, device),
             )
         )
     return tuple(made)
@@ -70,6 +73,17 @@ def document(snapshot: Snapshot, name: str) -> dict[str, Json]:
                     {"num_bytes": block.num_bytes, "allocated_at": _place(block)}
                     for block in one.live
                 ],
+                "pools": [
+                    {
+                        "private": pool.is_private,
+                        "num_segments": pool.num_segments,
+                        "reserved_bytes": pool.reserved_bytes,
+                        "used_bytes": pool.used_bytes,
+                        "stuck_bytes": pool.stuck_bytes,
+                        "largest_free_bytes": pool.largest_free_bytes,
+                    }
+                    for pool in one.pools
+                ],
             }
             for one in device_memory(snapshot)
         ],
@@ -92,6 +106,7 @@ def tables(snapshot: Snapshot, name: str) -> RenderableType:
                 style="bold",
             )
         )
+        parts += [Text(_pool_line(pool)) for pool in one.pools]
         if one.live:
             parts.append(_live_table(one))
     if snapshot.num_left_out:
@@ -99,6 +114,15 @@ def tables(snapshot: Snapshot, name: str) -> RenderableType:
             Text(f"{snapshot.num_left_out} entries could not be read and are left out.", "yellow")
         )
     return Group(*parts) if parts else Text(f"{name}: an empty memory snapshot")
+
+
+def _pool_line(pool: Pool) -> str:
+    whose = "A graph's own pool" if pool.is_private else "The shared pool"
+    return (
+        f"{whose}: {format_bytes(pool.used_bytes)} of {format_bytes(pool.reserved_bytes)} in use, "
+        f"{format_bytes(pool.stuck_bytes)} in pieces between; the largest free piece is "
+        f"{format_bytes(pool.largest_free_bytes)}"
+    )
 
 
 def _live_table(memory: DeviceMemory) -> RenderableType:

@@ -103,6 +103,11 @@ def module_rows(
     return sums.rows(counted=True)
 
 
+def part_paths(trace: Trace, enclosure: Enclosure) -> dict[int, tuple[str, ...]]:
+    """The path of each call of a module, by its row."""
+    return _paths(trace, enclosure, parts(trace, enclosure))
+
+
 def parts(trace: Trace, enclosure: Enclosure) -> NDArray[np.intp]:
     """For each row of the trace the closest call of a module around it (or itself), or -1."""
     found = np.full(len(trace), ABSENT, dtype=np.intp)

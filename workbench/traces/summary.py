@@ -12,6 +12,7 @@ from workbench.traces.enclosure import enclose
 from workbench.traces.findings import SMALLEST, Finding, findings
 from workbench.traces.host import HostStep, host_steps
 from workbench.traces.links import link
+from workbench.traces.memory import Block, Curve, curves, live
 from workbench.traces.modules import ModuleRow, module_rows
 from workbench.traces.steps import Step, steps
 from workbench.traces.tables import (
@@ -34,6 +35,23 @@ _NS = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryUse:
+    """The memory of one device (None: the host), before its first event and at its peak.
+
+    `before_bytes` is None where the file gives no totals; then the peak is what was added.
+    """
+
+    device: int | None
+    num_events: int
+    before_bytes: int | None
+    peak_bytes: int
+    peak_time_ns: int
+    reserved_bytes: int | None
+    purposes: dict[str, int]
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """The tables of one trace. `span_s` goes from its first event to the end of the last."""
 
@@ -53,7 +71,7 @@ class Summary:
     operators: tuple[OperatorRow, ...]
     operators_by_shape: tuple[OperatorRow, ...]
     modules: tuple[ModuleRow, ...]
-    peak_allocated_bytes: int | None
+    memory: tuple[MemoryUse, ...]
 
 
 def summarise(trace: Trace, name: str) -> Summary:
@@ -61,7 +79,6 @@ def summarise(trace: Trace, name: str) -> Summary:
     span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
     links, enclosure = link(trace), enclose(trace)
     kernels = kernel_rows(trace)
-    on_device = trace.memory.allocated_bytes[trace.memory.on_device]
     return Summary(
         name=name,
         span_s=span_ns * _NS,
@@ -81,7 +98,22 @@ def summarise(trace: Trace, name: str) -> Summary:
             operator_rows(trace, links, enclosure, by_shape=True) if trace.shapes else ()
         ),
         modules=module_rows(trace, links, enclosure),
-        peak_allocated_bytes=int(on_device.max()) if len(on_device) else None,
+        memory=tuple(_memory_use(trace, curve) for curve in curves(trace)),
+    )
+
+
+def _memory_use(trace: Trace, curve: Curve) -> MemoryUse:
+    found = live(trace, curve)
+    reserved = curve.reserved_bytes
+    return MemoryUse(
+        device=curve.device,
+        num_events=len(curve.rows),
+        before_bytes=curve.before_bytes,
+        peak_bytes=found.allocated_bytes,
+        peak_time_ns=found.time_ns,
+        reserved_bytes=None if reserved is None else int(reserved.max()),
+        purposes={str(purpose): num for purpose, num in found.by_purpose().items()},
+        blocks=found.blocks[:_SHOWN_ROWS],
     )
 
 
@@ -125,6 +157,10 @@ def tables(summary: Summary) -> RenderableType:
         parts += [Text(), _shape_table(summary)]
     if summary.modules:
         parts += [Text(), _module_table(summary)]
+    for use in summary.memory:
+        parts += [Text(), Text(_memory_line(use), style="bold"), Text(_purpose_line(use))]
+        if use.blocks:
+            parts.append(_block_table(use))
     return Group(*parts)
 
 
@@ -161,8 +197,6 @@ def _device_line(summary: Summary, device: DeviceTime) -> str:
     )
     if summary.num_unlinked and len(summary.devices) == 1:
         line += f"; {summary.num_unlinked} of {device.num} have no launch in the trace"
-    if summary.peak_allocated_bytes is not None and len(summary.devices) == 1:
-        line += f"; at most {format_bytes(summary.peak_allocated_bytes)} allocated"
     if device.num_clipped:
         line += (
             f"; {device.num_clipped} seem to outlast the next on their stream, and count until it"
@@ -250,6 +284,34 @@ def _module_table(summary: Summary) -> RenderableType:
     ]  # fmt: skip
     titles = ("part", "calls", "device, all", "device, own", "host, all", "host, own")
     return _table(titles, rows, len(summary.modules), "Parts of the model")
+
+
+def _memory_line(use: MemoryUse) -> str:
+    where = "the host" if use.device is None else f"device {use.device}"
+    if use.before_bytes is None:
+        # What was freed but never seen allocated may be more than what was.
+        return f"Memory of {where}: at most {format_bytes(use.peak_bytes)} more than at the start"
+    line = (
+        f"Memory of {where}: at most {format_bytes(use.peak_bytes)} in use, "
+        f"{format_bytes(use.before_bytes)} before the first of {use.num_events} events"
+    )
+    if use.reserved_bytes is not None:
+        line += f"; {format_bytes(use.reserved_bytes)} reserved"
+    return line
+
+
+def _purpose_line(use: MemoryUse) -> str:
+    said = ", ".join(f"{purpose} {format_bytes(num)}" for purpose, num in use.purposes.items())
+    return f"At the peak: {said}" if said else "What it was for is not recorded"
+
+
+def _block_table(use: MemoryUse) -> RenderableType:
+    rows = [
+        (format_bytes(block.num_bytes), block.purpose, block.operator or "–",
+         ".".join(block.part or ()))
+        for block in use.blocks
+    ]  # fmt: skip
+    return _table(("bytes", "kind", "operator", "part"), rows, len(rows), "Largest blocks then")
 
 
 def _table(

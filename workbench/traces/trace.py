@@ -45,6 +45,7 @@ class MemoryEvents:
 
     Columns of one length. `allocated_bytes` and `reserved_bytes` are the allocator's totals
     afterwards; -1 in any column where the file does not say. `on_device` is False for the host.
+    `lane` is the thread that it happened on.
     """
 
     time_ns: NDArray[np.int64]
@@ -52,6 +53,7 @@ class MemoryEvents:
     address: NDArray[np.int64]
     on_device: NDArray[np.bool_]
     device: NDArray[np.int32]
+    lane: NDArray[np.int32]
     allocated_bytes: NDArray[np.int64]
     reserved_bytes: NDArray[np.int64]
 
