@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from benchmarks import demo, isolation, overhead, toggle
+from benchmarks import demo, isolation, overhead, toggle, traces
 from benchmarks.trials import STATES, STEP, Control, RawVisit, Sample, Trial, true_ratio
 from benchmarks.truth import SETUPS
 from benchmarks.truth_claims import DECIDES, NUM_INJECTED, NUM_SAME
@@ -107,6 +107,36 @@ def toggle_samples() -> list[toggle.Sample]:
             for _ in range(3)
         ]
     return made
+
+
+def traces_samples() -> list[traces.Sample]:
+    """A second for a million events, 20 and 30 times that and 2 GB for the peers."""
+    seconds = {
+        "workbench": 1.0, "loop": 4.0, "reopened": 0.04, "tables": 0.5, "hta": 30.0,
+        "tensorboard": 20.0,
+    }  # fmt: skip
+    peak = {"hta": 3_000_000_000, "tensorboard": 2_500_000_000}
+    made: list[traces.Sample] = [
+        traces.Reading(
+            way=way,
+            num_events=1_000_017,
+            cpu_s=seconds[way],
+            peak_bytes=peak.get(way, 200_000_000),
+            num_kernels=150_000,
+            total_ns=4_000_000_000,
+        )
+        for way, turns in traces.TURNS.items()
+        for _ in range(turns)
+    ]
+    large = traces.Reading(
+        way="workbench",
+        num_events=10_000_100,
+        cpu_s=10.0,
+        peak_bytes=800_000_000,
+        stored_bytes=600_000_000,
+    )
+    fuzzed = traces.Fuzzed(num=100_000, num_bad=0, longest_s=0.1, memory_bytes=1_000_000)
+    return [*made, large, fuzzed]
 
 
 def isolation_samples() -> list[isolation.Sample]:

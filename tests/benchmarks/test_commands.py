@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks import demo, isolation, overhead, toggle, truth
+from benchmarks import demo, isolation, overhead, toggle, traces, truth
 from benchmarks.command import Benchmark, code_digest, run, write_samples
 from tests.benchmarks import made
 
@@ -21,6 +21,7 @@ COMMANDS = {
     "overhead": (overhead.BENCHMARK, made.overhead_samples),
     "toggle": (toggle.BENCHMARK, made.toggle_samples),
     "isolation": (isolation.BENCHMARK, made.isolation_samples),
+    "traces": (traces.BENCHMARK, made.traces_samples),
 }
 
 
@@ -250,7 +251,41 @@ FAILING = [
         lambda s: replaced(s, lambda x: isinstance(x, isolation.Left), num_seen=0),
         {"left running"},
     ),
+    (
+        "traces",
+        lambda s: replaced(s, reads("workbench", "hta"), cpu_s=10.0, peak_bytes=2_500_000_000),
+        {"times faster than", "of the peak memory", "peak memory, 10"},
+    ),
+    # A peer that failed is no peer that was beaten.
+    (
+        "traces",
+        lambda s: replaced(s, reads("hta"), cpu_s=None, peak_bytes=None, failure="no such module"),
+        {"HolisticTraceAnalysis"},
+    ),
+    ("traces", lambda s: replaced(s, reads("reopened"), cpu_s=0.06), {"opened again"}),
+    ("traces", lambda s: replaced(s, reads("tables"), cpu_s=1.1), {"every table"}),
+    ("traces", lambda s: replaced(s, reads("loop"), num_kernels=149_999), {"kernels found"}),
+    (
+        "traces",
+        lambda s: replaced(s, lambda x: getattr(x, "stored_bytes", None), stored_bytes=700_000_000),
+        {"bytes stored"},
+    ),
+    (
+        "traces",
+        lambda s: replaced(s, lambda x: isinstance(x, traces.Fuzzed), num_bad=1),
+        {"ended badly"},
+    ),
+    (
+        "traces",
+        lambda s: replaced(s, lambda x: isinstance(x, traces.Fuzzed), num=99_999),
+        {"ended badly"},
+    ),
 ]
+
+
+def reads(*ways: str):
+    """Which samples are readings of these ways."""
+    return lambda sample: getattr(sample, "way", None) in ways
 
 
 def marks(index: int, name: str) -> list:

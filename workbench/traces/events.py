@@ -199,6 +199,10 @@ class EventStream:
                 return text[start:], start
             if len(text) > _MAX_HEADER_BYTES:
                 break
+        first = _OPENING.search(text)
+        if first is not None and text.lstrip(_BYTE_ORDER_MARK + _SPACE).startswith(b"{"):
+            self.faults.notes.append("the keys before the events could not be read")
+            return text[first.end() :], first.end()
         raise NotATraceError("it holds no list of events")
 
     def _opening(self, text: bytes) -> int | None:
@@ -210,8 +214,8 @@ class EventStream:
         for match in _OPENING.finditer(text):
             # Inside a string or deeper down, what stands before is no object.
             before = text[text.index(b"{") : match.start()].rstrip(_SPACE + b",") + b"}"
-            with contextlib.suppress(ValueError):
-                self.header = json.loads(before)
+            with contextlib.suppress(ValueError, RecursionError):
+                self.header = json.loads(mend(before))
                 return match.end()
         return None
 
@@ -311,19 +315,20 @@ _ESCAPE = re.compile(
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]..$")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _BARE_WORD = re.compile(rb"(?<=[:,\[ ])(?:N/A|nan|NaN|[-+]?(?:inf|Inf|Infinity))(?=\s*[,}\]])")
+_TOO_LARGE = re.compile(rb"(?<=[:,\[ ])-?\d[\d.]*[eE]\+?\d{3,}(?=\s*[,}\]])")
 
 
 def mend(text: bytes) -> bytes:
     """An event's text with what profilers are known to write wrongly put right.
 
     Bytes that are no UTF-8 and halves of a surrogate pair become U+FFFD, control characters
-    spaces, a backslash that escapes nothing two of them, and numbers that JSON has no words for
-    (`N/A`, `nan`, `inf`) null.
+    spaces, a backslash that escapes nothing two of them, and null what is no number (`N/A`,
+    `nan`, `inf`) or one beyond all that a float holds.
     """
     text = text.decode("utf-8", errors="replace").encode()
     text = _CONTROL.sub(b" ", text)
     text = _ESCAPE.sub(_escape, text)
-    return _BARE_WORD.sub(b"null", text)
+    return _TOO_LARGE.sub(b"null", _BARE_WORD.sub(b"null", text))
 
 
 def _escape(found: re.Match[bytes]) -> bytes:

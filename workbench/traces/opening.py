@@ -19,13 +19,14 @@ _PICKLE = b"\x80"
 _MAX_SNAPSHOT_BYTES = 4 << 30
 
 
-def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
+def open_trace(path: str | os.PathLike[str], *, cached: bool = True) -> Trace | Snapshot:
     """What a profiler recorded, from its file.
 
     What the file is shows its content, not its name: a trace of PyTorch's profiler, an ONNX
     Runtime profile, a bare list of events (a Trace), or a CUDA memory snapshot (a Snapshot),
     gzipped or not. What is damaged is left out and counted in `Trace.reading`. A large trace is
-    kept in a cache (`traces.cache.folder()`) and opened from there the next time. Raises LoadError
+    kept in a cache (`traces.cache.folder()`) and opened from there the next time, unless `cached`
+    is False. Raises LoadError
     where there is no such file, UnsupportedFormatError where it is something else, and
     UntrustedFileError for a pickle that would run code.
     """
@@ -45,7 +46,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace | Snapshot:
         modified_ns=state.st_mtime_ns,
         places=(),
     )
-    entry = cache.entry_of(path)
+    entry = cache.entry_of(path) if cached else None
     trace = cache.load(entry, source) if entry is not None else None
     if trace is None:
         trace = _read_trace(path, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -174,6 +174,19 @@ class Trace:
     def end_ns(self) -> NDArray[np.int64]:
         """When each event ended."""
         return self.start_ns + self.duration_ns
+
+    @property
+    def num_stored_bytes(self) -> int:
+        """What all columns take, those of memory included."""
+        total = 0
+        for holder in (self, self.memory):
+            for one in fields(holder):
+                value = getattr(holder, one.name)
+                if isinstance(value, np.ndarray):
+                    total += value.nbytes
+                elif isinstance(value, Sparse):
+                    total += value.rows.nbytes + value.values.nbytes
+        return total
 
     def rows(self, *categories: Category) -> NDArray[np.intp]:
         """The events of these categories, in the file's order."""
