@@ -79,7 +79,8 @@ def _opening(text: str) -> int | None:
             continue
         return found.end()
     # Whatever is broken before, the events are there.
-    return openings[0].end() if openings else None
+    after = [found.end() for found in openings if re.match(r"\s*\{", text[found.end() :])]
+    return after[0] if after else None
 
 
 def _next(text: str, place: int, decoder: json.JSONDecoder) -> tuple[int, bool] | None:

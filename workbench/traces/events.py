@@ -20,6 +20,8 @@ from workbench.core.errors import LoadError
 from workbench.traces.trace import ABSENT, Place
 
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
+# Where what stands before cannot be read, this tells a list of events from a mention of one.
+_OPENING_AND_EVENT = re.compile(rb'"traceEvents"\s*:\s*\[(?=\s*\{)')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 # What stands before the first key of an event that is not the first.
 _BEFORE_KEY = re.compile(rb"\}\s*,\s*(?=\{\s*$)")
@@ -199,7 +201,7 @@ class EventStream:
                 return text[start:], start
             if len(text) > _MAX_HEADER_BYTES:
                 break
-        first = _OPENING.search(text)
+        first = _OPENING_AND_EVENT.search(text)
         if first is not None and text.lstrip(_BYTE_ORDER_MARK + _SPACE).startswith(b"{"):
             self.faults.notes.append("the keys before the events could not be read")
             return text[first.end() :], first.end()

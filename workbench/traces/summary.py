@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.core.json import Json
 from workbench.core.units import format_bytes, format_count, format_seconds
+from workbench.traces.arithmetic import RooflinePoint, roofline
 from workbench.traces.enclosure import enclose
 from workbench.traces.findings import SMALLEST, Finding, findings
 from workbench.traces.host import HostStep, host_steps
@@ -70,6 +71,7 @@ class Summary:
     kernels: tuple[KernelRow, ...]
     operators: tuple[OperatorRow, ...]
     operators_by_shape: tuple[OperatorRow, ...]
+    roofline: tuple[RooflinePoint, ...]
     modules: tuple[ModuleRow, ...]
     memory: tuple[MemoryUse, ...]
 
@@ -79,6 +81,7 @@ def summarise(trace: Trace, name: str) -> Summary:
     span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
     links, enclosure = link(trace), enclose(trace)
     kernels = kernel_rows(trace)
+    by_shape = operator_rows(trace, links, enclosure, by_shape=True) if trace.shapes else ()
     return Summary(
         name=name,
         span_s=span_ns * _NS,
@@ -94,9 +97,8 @@ def summarise(trace: Trace, name: str) -> Summary:
         classes={str(kind): total_ns for kind, total_ns in class_times(kernels).items()},
         kernels=kernels,
         operators=operator_rows(trace, links, enclosure),
-        operators_by_shape=(
-            operator_rows(trace, links, enclosure, by_shape=True) if trace.shapes else ()
-        ),
+        operators_by_shape=by_shape,
+        roofline=roofline(by_shape),
         modules=module_rows(trace, links, enclosure),
         memory=tuple(_memory_use(trace, curve) for curve in curves(trace)),
     )
@@ -236,12 +238,13 @@ def _step_table(summary: Summary) -> RenderableType:
 def _kernel_table(summary: Summary) -> RenderableType:
     rows = [
         (row.short, row.kind, str(row.num), _time(row.total_ns), f"{row.share:.1%}",
-         _time(row.total_ns // row.num), _time(row.most_ns))
+         _time(row.total_ns // row.num), _time(row.most_ns), _achieved(row))
         for row in summary.kernels[:_SHOWN_ROWS]
     ]  # fmt: skip
     total_ns = sum(summary.classes.values())
     classes = ", ".join(f"{kind} {ns / total_ns:.0%}" for kind, ns in summary.classes.items() if ns)
-    titles = ("kernel or copy", "kind", "calls", "total", "share", "mean", "longest")
+    titles = ("kernel or copy", "kind", "calls", "total", "share", "mean", "longest",
+              "achieved")  # fmt: skip
     return _table(titles, rows, len(summary.kernels), f"Work of the device: {classes}")
 
 
@@ -268,11 +271,13 @@ def _operator_table(summary: Summary) -> RenderableType:
 
 def _shape_table(summary: Summary) -> RenderableType:
     known = [row for row in summary.operators_by_shape if row.shape is not None]
+    rates = {(point.name, point.shape): point.rate for point in summary.roofline}
     rows = [
-        (row.name, row.shape or "", str(row.num), _time(row.device_self_ns), _time(row.self_ns))
+        (row.name, row.shape or "", str(row.num), _time(row.device_self_ns), _time(row.self_ns),
+         _rate(rates.get((row.name, row.shape or ""))))
         for row in known[:_SHOWN_ROWS]
-    ]
-    titles = ("operator", "operands", "calls", "device, own", "host, own")
+    ]  # fmt: skip
+    titles = ("operator", "operands", "calls", "device, own", "host, own", "achieved")
     return _table(titles, rows, len(known), "Operators by their operands")
 
 
@@ -337,6 +342,22 @@ def _table(
         # Names are data: nothing in them is markup.
         table.add_row(*map(Text, row))
     return table
+
+
+def _rate(flops: float | None) -> str:
+    """ "1.2 TFLOP/s"."""
+    if flops is None:
+        return ""
+    for scale, unit in ((1e12, "T"), (1e9, "G")):
+        if flops >= scale:
+            return f"{flops / scale:.3g} {unit}FLOP/s"
+    return f"{flops / 1e6:.3g} MFLOP/s"
+
+
+def _achieved(row: KernelRow) -> str:
+    if row.bandwidth is not None:
+        return f"{format_bytes(row.bandwidth)}/s"
+    return "" if row.occupancy is None else f"{row.occupancy:.0%} occupied"
 
 
 def _most(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -37,7 +37,11 @@ class DeviceTime:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRow:
-    """All calls of one kernel (or kind of copy). `share` is of the device's work, 0 to 1."""
+    """All calls of one kernel (or kind of copy). `share` is of the device's work, 0 to 1.
+
+    `occupancy` is the mean over time of what the profiler estimated, 0 to 1; `num_bytes` what
+    copies and fills moved. None where that is not recorded.
+    """
 
     name: str
     short: str
@@ -48,6 +52,13 @@ class KernelRow:
     least_ns: int
     most_ns: int
     share: float
+    occupancy: float | None
+    num_bytes: int | None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second that were moved."""
+        return self.num_bytes * 1e9 / self.total_ns if self.num_bytes and self.total_ns else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +112,11 @@ def kernel_rows(trace: Trace) -> tuple[KernelRow, ...]:
     sums = grouped(keys, trace.duration_ns[rows])
     all_ns = int(sums.total.sum())
     made = []
-    for key, num, total, least, most in zip(
-        *(column.tolist() for column in (sums.key, sums.num, sums.total, sums.least, sums.most)),
+    columns = (sums.key, sums.num, sums.total, sums.least, sums.most)
+    for key, num, total, least, most, occupancy, num_bytes in zip(
+        *(column.tolist() for column in columns),
+        _occupancies(trace, rows, keys, sums.key),
+        _moved(trace, rows, keys, sums.key),
         strict=True,
     ):
         number, code = divmod(key, num_categories)
@@ -118,9 +132,37 @@ def kernel_rows(trace: Trace) -> tuple[KernelRow, ...]:
                 least_ns=least,
                 most_ns=most,
                 share=total / all_ns if all_ns else 0.0,
+                occupancy=occupancy,
+                num_bytes=num_bytes,
             )
         )
     return tuple(sorted(made, key=lambda row: (-row.total_ns, row.name)))
+
+
+def _occupancies(
+    trace: Trace, rows: NDArray[np.intp], keys: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> list[float | None]:
+    """For each wanted key the mean occupancy over the time of its rows, 0 to 1."""
+    found = trace.occupancy.of(rows).astype(np.float64) / 100
+    known = ~np.isnan(found)
+    place = np.searchsorted(wanted, keys[known])
+    weight = trace.duration_ns[rows[known]].astype(np.float64)
+    weights = np.bincount(place, weight, minlength=len(wanted))
+    sums = np.bincount(place, found[known] * weight, minlength=len(wanted))
+    return [
+        float(total / each) if each else None for total, each in zip(sums, weights, strict=True)
+    ]
+
+
+def _moved(
+    trace: Trace, rows: NDArray[np.intp], keys: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> list[int | None]:
+    """For each wanted key the bytes that its rows moved."""
+    found = trace.num_bytes.of(rows)
+    known = found != ABSENT
+    sums = grouped(keys[known], found[known])
+    moved = dict(zip(sums.key.tolist(), sums.total.tolist(), strict=True))
+    return [moved.get(key) for key in wanted.tolist()]
 
 
 def class_times(rows: tuple[KernelRow, ...]) -> dict[KernelClass, int]:
