@@ -1,0 +1,90 @@
+"""What a capture leaves: a file, what it holds, and how much recording slowed the model."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import RunError
+
+# TensorBoard's plugin lists files of this name: worker, a moment, and this ending.
+TORCH_ENDING = ".pt.trace.json.gz"
+OTHER_ENDING = ".trace.json.gz"
+STEP = "ProfilerStep#{}"
+DEFAULT_ITERATIONS = 10
+# A recording must end: models whose call takes long are recorded fewer times.
+_LONGEST_S = 30.0
+_NUM_UNRECORDED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A profile of some calls. Seconds are medians of one call, with and without recording.
+
+    `snapshot` is the allocator's memory snapshot beside the trace, on a GPU.
+    """
+
+    path: Path
+    num_iterations: int
+    call_s: float
+    recorded_call_s: float
+    snapshot: Path | None = None
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long a call takes while it is recorded."""
+        return self.recorded_call_s / self.call_s
+
+
+def file_name(name: str, ending: str) -> str:
+    """The name of a recording of a variant, made now."""
+    return f"{name}.{time.time_ns()}{ending}"
+
+
+class Calls:
+    """A pipeline's call on one set of inputs after the other, timed one by one."""
+
+    def __init__(self, pipeline: Any, placed: list[Any]) -> None:
+        self._pipeline = pipeline
+        self._inputs: Iterator[Any] = cycle(placed)
+
+    def once(self) -> float:
+        """Seconds of one call until its work is done."""
+        placed = next(self._inputs)
+        begun = time.perf_counter()
+        self._pipeline.call(placed)
+        self._pipeline.synchronize()
+        return time.perf_counter() - begun
+
+    def unrecorded_s(self) -> float:
+        """The median of some calls after the first, which may compile and try out."""
+        self.once()
+        seconds: list[float] = []
+        begun = time.perf_counter()
+        while len(seconds) < _NUM_UNRECORDED and time.perf_counter() - begun < _LONGEST_S:
+            seconds.append(self.once())
+        return statistics.median(seconds)
+
+
+def num_to_record(iterations: int, call_s: float) -> int:
+    """As many calls as asked for, or as many as take half a minute; at least one."""
+    if iterations < 1:
+        raise RunError(f"a profile needs 1 iteration or more, not {iterations}.")
+    return max(1, min(iterations, int(_LONGEST_S / max(call_s, 1e-9))))
+
+
+def record_steps(calls: Calls, num: int, mark: Callable[[int], Any] | None = None) -> list[float]:
+    """Call this many times, each inside its mark; returns the seconds of each."""
+    seconds = []
+    for number in range(num):
+        if mark is None:
+            seconds.append(calls.once())
+            continue
+        with mark(number):
+            seconds.append(calls.once())
+    return seconds
