@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.traces.corpus import ROOT, needs_corpus
 from tests.traces.generator import complete, kernel, launch, write
-from workbench.traces.modules import module_rows
+from workbench.traces.modules import graph_node, module_rows
 from workbench.traces.opening import open_trace
 from workbench.traces.tables import operator_rows
 from workbench.traces.trace import Trace
@@ -98,3 +100,19 @@ def test_operators_are_told_apart_by_their_operands(tmp_path: Path) -> None:
     assert rows["f32[64, 64], f32[64, 64]"].device_ns == 50_000
     assert rows[None].name == "aten::empty"
     assert [row.num for row in operator_rows(trace) if row.name == "aten::mm"] == [3]
+
+
+@pytest.mark.parametrize(
+    ("written", "node"),
+    [
+        ("/layer1/conv/Conv", "/layer1/conv/Conv"),
+        ("fused /layer1/conv/Conv_token_12", "/layer1/conv/Conv"),
+        ("/layer1/conv/Conv_nchwc", "/layer1/conv/Conv"),
+        ("/mlp/fc/MatMul/MatMulAddFusion", "/mlp/fc/MatMul"),
+        ("/mlp/fc/MatMul_output_0_MatMulInteger", "/mlp/fc/MatMul"),
+        ("/mlp/fc/MatMul_quant", "/mlp/fc/MatMul"),
+        ("Gelu_token_5", "Gelu"),
+    ],
+)
+def test_fused_nodes_are_traced_back_to_the_graphs(written: str, node: str) -> None:
+    assert graph_node(written) == node

@@ -7,6 +7,7 @@ to group by.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -18,6 +19,10 @@ from workbench.traces.grouping import grouped
 from workbench.traces.links import Links, link
 from workbench.traces.trace import ABSENT, Trace
 
+_MADE_OF = re.compile(
+    r"(_token_\d+|_nchwc|_nhwc|_quant(ized)?|/\w*Fusion/?|_(Dynamic)?QuantizeLinear|"
+    r"_DequantizeLinear|_output_\d+|_bias_add|_MatMulInteger(ToFloat)?|_scale|_zero_point)$"
+)
 _FRAME = "nn.Module: "
 MODULE_MARK = "module: "
 
@@ -169,7 +174,21 @@ def _of_nodes(trace: Trace, enclosure: Enclosure) -> tuple[ModuleRow, ...]:
     found = grouped(nodes[known], enclosure.self_ns[known])
     sums = _Sums()
     for node, total in zip(found.key.tolist(), found.total.tolist(), strict=True):
-        path = tuple(part for part in trace.names[node].split("/") if part)[:-1]
+        path = tuple(part for part in graph_node(trace.names[node]).split("/") if part)[:-1]
         if path:
             sums.host[path] += total
     return sums.rows(counted=False)
+
+
+def graph_node(name: str) -> str:
+    """The node of the model's graph that a node of an optimised one was made of, by its name.
+
+    ONNX Runtime puts `fused ` before the name of a convolution that took its activation in, and
+    the name of what it did behind others; of a layout it keeps `_nchwc` or `_nhwc`, and a number
+    where a name was taken.
+    """
+    before = None
+    while before != name:
+        before = name
+        name = _MADE_OF.sub("", name.removeprefix("fused "))
+    return name
