@@ -12,8 +12,9 @@ from tests.traces.machine import Machine
 from workbench.core.recipe import Recipe
 from workbench.engines import load_all
 from workbench.levers.table import levers
-from workbench.traces.findings import Finding, findings
+from workbench.traces.findings import findings
 from workbench.traces.opening import open_trace
+from workbench.traces.rules import Finding
 
 
 def found(tmp_path: Path, machine: Machine) -> tuple[Finding, ...]:

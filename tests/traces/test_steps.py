@@ -67,11 +67,14 @@ def test_a_kernel_that_waits_in_the_queue_costs_the_host_nothing(tmp_path: Path)
         kernel("a", 10, 10, correlation=1),
         kernel("b", 25, 25, correlation=2),
     ]
-    assert parts(only(tmp_path, events)) == {
+    step = only(tmp_path, events)
+    assert parts(step) == {
         "compute_ns": 35,
         "host_bound_ns": 2,
         "latency_ns": 13,
     }
+    # They waited from 2 to 10 and from 4 to 25 of 50 microseconds.
+    assert step.queue_depth == pytest.approx((8 + 21) / 50)
 
 
 def test_a_host_that_synchronises_is_named(tmp_path: Path) -> None:
@@ -130,6 +133,7 @@ def test_only_what_computation_does_not_hide_counts_as_communication_or_copy(
 def test_idle_time_before_work_without_a_launch_stays_unexplained(tmp_path: Path) -> None:
     step = only(tmp_path, [mark(0, 0, 30), kernel("a", 10, 20)])
     assert parts(step) == {"compute_ns": 20, "unexplained_ns": 10}
+    assert step.queue_depth is None
 
 
 def test_work_that_crosses_a_step_counts_in_both_for_its_part(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def stop(arguments: argparse.Namespace) -> int:
 
 def trace(arguments: argparse.Namespace) -> int:
     """Where the time or the memory of a profiler's file went."""
-    from workbench.traces import memory_summary, summary
+    from workbench.traces import memory_summary, summary, summary_tables
     from workbench.traces.opening import open_trace
     from workbench.traces.snapshot import Snapshot
 
@@ -244,7 +244,7 @@ def trace(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(summary.document(made))
     else:
-        console().print(summary.tables(made))
+        console().print(summary_tables.tables(made))
     return OK
 
 

@@ -28,6 +28,9 @@ class Step:
     ran out of work and so could not be ahead of it (`synchronising_ns`), or was too slow
     (`host_bound_ns`); from then on it is `latency_ns`, of the launch or of something it depends
     on. Before work whose launch is not in the trace it is `unexplained_ns`.
+
+    `queue_depth` is how much launched work waited for its turn, on average over the step: below
+    one the host is hardly ahead of the device. None where no work has its launch in the trace.
     """
 
     number: int | None
@@ -47,6 +50,7 @@ class Step:
     copied_bytes: int | None
     all_communication_ns: int
     all_copy_ns: int
+    queue_depth: float | None
 
     @property
     def busy_ns(self) -> int:
@@ -117,7 +121,16 @@ class _Device:
             copied_bytes=int(known.sum()) if len(known) else None,
             all_communication_ns=self._covered(collective, start, end),
             all_copy_ns=self._covered(copy, start, end),
+            queue_depth=self._queue_depth(begun, end - start),
         )
+
+    def _queue_depth(self, begun: NDArray[np.bool_], wall_ns: int) -> float | None:
+        """Mean number of launched pieces of work that had not begun yet."""
+        linked = begun & (self._launched != ABSENT)
+        if not linked.any() or wall_ns <= 0:
+            return None
+        waited = np.maximum(self._starts[linked] - self._launched[linked], 0)
+        return float(waited.sum()) / wall_ns
 
     def _covered(self, chosen: NDArray[np.bool_], start: int, end: int) -> int:
         return covered(*clipped(self._starts[chosen], self._ends[chosen], start, end))

@@ -1,0 +1,75 @@
+"""The step of a trace that the rules look at: on the device, on the host, and as pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.traces.enclosure import enclose
+from workbench.traces.host import HostStep, calls_that_wait, host_step
+from workbench.traces.pieces import Sequence, sequence
+from workbench.traces.steps import Step, steps
+from workbench.traces.trace import Trace
+from workbench.traces.windows import Window, median_window
+
+# A call of the host that takes so much of a step is no launch among others.
+_SLOW_CALL = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The step of median time. `slowest` is the row and the time of a call that takes much of it.
+
+    `device` is None without work of one, `host` without operators.
+    """
+
+    trace: Trace
+    window: Window
+    steps: Sequence
+    device: Step | None
+    host: HostStep | None
+    slowest: tuple[int, int] | None
+
+    @property
+    def wall_ns(self) -> int:
+        return self.window.wall_ns
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        number = self.device.device if self.device else None
+        for one in self.trace.devices:
+            if number is None or one.number == number:
+                return one.capability
+        return None
+
+
+def look(trace: Trace) -> Seen | None:
+    """What is to be seen of a trace; None where it has no step."""
+    window = median_window(trace)
+    if window is None:
+        return None
+    found = [one for one in steps(trace) if one.start_ns == window.start_ns]
+    return Seen(
+        trace=trace,
+        window=window,
+        steps=sequence(trace, window),
+        # Where several devices work, the one that works most.
+        device=max(found, key=lambda one: one.busy_ns, default=None),
+        host=host_step(trace, window),
+        slowest=_slowest_call(trace, window),
+    )
+
+
+def _slowest_call(trace: Trace, window: Window) -> tuple[int, int] | None:
+    """The call of the host that takes a quarter of a step or more by itself, and its time."""
+    enclosure = enclose(trace)
+    rows = enclosure.rows
+    chosen = np.isin(rows, trace.rows("operator", "runtime", "driver"))
+    chosen &= ~np.isin(rows, calls_that_wait(trace))
+    chosen &= (trace.start_ns[rows] >= window.start_ns) & (trace.end_ns[rows] <= window.end_ns)
+    if not chosen.any():
+        return None
+    place = int(np.where(chosen, enclosure.self_ns, -1).argmax())
+    ns = int(enclosure.self_ns[place])
+    return (int(rows[place]), ns) if ns >= _SLOW_CALL * window.wall_ns else None
