@@ -123,7 +123,11 @@ def run_all(work: Path, *wanted: Job, wait: str = "passive") -> list[Ran]:
         inputs = folder / "inputs.npz"
         np.savez(inputs, **{name: array[:size] for name, array in sample.inputs.items()})
         jobs.append({"folder": str(folder), "source": str(sample.source), "inputs": str(inputs)})
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(work / "caches")}
+    caches = {
+        "TORCHINDUCTOR_CACHE_DIR": str(work / "caches"),
+        # A pool of compilers imports torch once more for each variant; rows of studies have one.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", _FORK],
         input=json.dumps(jobs),

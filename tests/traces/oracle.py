@@ -31,6 +31,8 @@ KINDS = {
     "overhead": "overhead",
     "trace": "span",
 }
+# What files of 2021 write as operators.
+SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)")
 DEVICE_WORK = ("kernel", "memcpy", "memset")
 
 
@@ -71,6 +73,8 @@ def totals(path: Path) -> dict[str, Any]:
         if phase != "X":
             continue
         kind = KINDS[event["cat"].lower()]
+        if kind == "operator" and event["name"].startswith(SPANS):
+            kind = "annotation"
         start, duration = base + ns(event["ts"]), ns(event["dur"])
         first = start if first is None else min(first, start)
         last = start + duration if last is None else max(last, start + duration)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from workbench.traces.arithmetic import arithmetic, roofline
@@ -16,6 +18,7 @@ from workbench.traces.tables import OperatorRow
         ("aten::addmm", "bf16[16], bf16[8, 64], bf16[64, 16]", 16384, 2 * (16 + 512 + 1024 + 128)),
         ("aten::bmm", "f32[3, 8, 64], f32[3, 64, 16]", 3 * 16384, 3 * 6656),
         ("aten::linear", "f32[2, 8, 64], f32[16, 64]", 2 * 16384, 4 * (1024 + 1024 + 256)),
+        ("aten::matmul", "f32[64, 64], f32[32, 64, 64]", 32 * 2 * 64**3, 4 * (4096 + 2 * 131072)),
         ("MatMul", "f32[1, 8, 64], f32[64, 16]", 16384, 6656),
         (
             "aten::scaled_dot_product_attention",
@@ -67,3 +70,19 @@ def test_a_point_lies_below_its_roof() -> None:
 def test_without_a_device_the_hosts_time_counts() -> None:
     (point,) = roofline([row("f32[8, 8], f32[8, 8]", host_ns=1000)])
     assert point.total_ns == 1000
+
+
+def test_an_operator_that_only_calls_another_is_left_to_that() -> None:
+    """The arithmetic of a layer is its product's, once, and never over the host's time."""
+
+    def of(name: str, device_ns: int, own_ns: int, host_ns: int) -> OperatorRow:
+        return OperatorRow(
+            name=name, shape="f32[8, 64], f32[16, 64]", num=1, host_ns=host_ns, self_ns=host_ns,
+            device_ns=device_ns, device_self_ns=own_ns,
+        )  # fmt: skip
+
+    layer = of("aten::linear", 5_000, 0, 10)
+    product = replace(of("aten::mm", 5_000, 5_000, 10), shape="f32[8, 64], f32[64, 16]")
+    assert [point.name for point in roofline([layer, product])] == ["aten::mm"]
+    on_host = [of("aten::linear", 0, 0, 10), replace(product, device_ns=0, device_self_ns=0)]
+    assert [point.name for point in roofline(on_host)] == ["aten::mm"]

@@ -100,3 +100,27 @@ def test_the_operator_around_a_launch_is_found_through_what_lies_between(tmp_pat
 def test_without_events_nothing_nests(tmp_path: Path) -> None:
     nested = enclose(open_trace(write(tmp_path / "t.json", [])))
     assert len(nested.rows) == len(nested.parent) == 0
+
+
+def test_times_of_another_epoch_on_many_threads_still_nest(tmp_path: Path) -> None:
+    now_us = 1_718_000_000_000_000
+    events = [complete("cpu_op", "lost", 0, 1, tid=99)]
+    for thread in range(12):
+        events.append(complete("cpu_op", "outer", now_us, 10, tid=thread))
+        events.append(complete("cpu_op", "inner", now_us + 2, 3, tid=thread))
+        events.append(complete("cpu_op", "lost", 5, 1, tid=thread))
+    trace = open_trace(write(tmp_path / "t.json", events))
+    enclosure = enclose(trace)
+    own = {trace.names[trace.name[row]]: ns for row, ns in
+           zip(enclosure.rows.tolist(), enclosure.self_ns.tolist(), strict=True)}  # fmt: skip
+    assert own == {"lost": 1_000, "outer": 7_000, "inner": 3_000}
+    assert sorted(enclosure.depth.tolist()) == [0] * 25 + [1] * 12
+
+
+def test_a_recursion_is_nested_to_its_end(tmp_path: Path) -> None:
+    num = 2_000
+    events = [complete("python_function", "f", n, 2 * (num - n)) for n in range(num)]
+    events.append(complete("python_function", "after", 5 * num, 1))
+    enclosure = enclose(open_trace(write(tmp_path / "t.json", events)))
+    assert enclosure.depth.tolist() == [*range(num), 0]
+    assert enclosure.parent.tolist() == [*range(-1, num - 1), -1]

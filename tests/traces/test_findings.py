@@ -96,3 +96,54 @@ def test_a_set_up_that_was_profiled_too_is_told_from_slow_launches(tmp_path: Pat
     (only,) = found(tmp_path, machine)
     assert only.name == "one-call"
     assert only.evidence.startswith("aten::empty takes 5.00 ms")
+
+
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128"
+
+
+def test_a_loss_is_no_attention(tmp_path: Path) -> None:
+    machine = Machine()
+    with machine.step(0):
+        for _ in range(4):
+            machine.operator("aten::matmul", (GEMM, 100.0))
+            machine.operator("aten::_log_softmax", ("cunn_SoftMaxForward", 90.0))
+            machine.operator("aten::_log_softmax_backward_data", ("cunn_SoftMaxBackward", 90.0))
+    assert "unfused-attention" not in [one.name for one in found(tmp_path, machine)]
+
+
+def test_a_slow_call_beside_a_busy_device_holds_nothing_up(tmp_path: Path) -> None:
+    """A launch that blocks on a full queue is no set-up, and does not hide idle time."""
+    machine = Machine()
+    with machine.step(0):
+        machine.operator("aten::linear", (GEMM, 4000.0))
+        machine.operator("aten::empty", host_us=3900)
+        for _ in range(50):
+            machine.operator("aten::linear", (GEMM, 4.0), host_us=60)
+    (only,) = found(tmp_path, machine)
+    assert only.name == "host-bound"
+    assert 0.3 < only.prize < 0.5
+
+
+def test_copies_are_not_fused(tmp_path: Path) -> None:
+    machine = Machine()
+    with machine.step(0):
+        machine.copy(10_000_000, 800.0, waits=False)
+        machine.copy(10_000_000, 900.0, waits=False)
+        machine.operator("aten::linear", (GEMM, 9000.0))
+    assert [one.name for one in found(tmp_path, machine)] == ["copies"]
+
+
+def test_prizes_are_of_one_device(tmp_path: Path) -> None:
+    machine = Machine()
+    with machine.step(0):
+        machine.operator("aten::linear", ("ampere_sgemm_128x64_tn", 5000.0))
+    others = []
+    for device in range(1, 8):
+        for event in machine.events:
+            if event["cat"] == "kernel":
+                args = {**event["args"], "device": device}
+                others.append({**event, "pid": device, "args": args})
+    machine.events += others
+    (only,) = found(tmp_path, machine)
+    assert only.name == "float32-products"
+    assert only.prize <= 0.875

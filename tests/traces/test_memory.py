@@ -154,3 +154,22 @@ def assert_consistent(trace: Trace, curve: Curve) -> None:
     changes = trace.memory.num_bytes[curve.rows][1:]
     steps = curve.allocated_bytes[1:] - curve.allocated_bytes[:-1]
     assert (steps == changes).mean() > 0.95
+
+
+def test_the_peak_may_lie_before_the_first_event(tmp_path: Path) -> None:
+    memory = Allocator(before=100 * KB)
+    memory.change(1, -60 * KB, 1)
+    memory.change(2, 20 * KB, 2)
+    trace = opened(tmp_path, memory.events)
+    (curve,) = curves(trace)
+    assert curve.peak == -1
+    found = live(trace, curve)
+    assert (found.allocated_bytes, found.earlier_bytes) == (100 * KB, 100 * KB)
+    assert found.blocks == ()
+
+
+def test_an_event_without_a_size_is_no_free(tmp_path: Path) -> None:
+    memory = Allocator(before=0)
+    memory.change(1, 512, 1)
+    del memory.events[0]["args"]["Bytes"]
+    assert curves(opened(tmp_path, memory.events)) == ()

@@ -57,3 +57,34 @@ def test_a_real_profile_adds_up_by_type_of_node() -> None:
     assert names == {
         one["name"].removesuffix("_kernel_time") for one in events if one["cat"] == "Node"
     }
+
+
+def test_kernels_of_a_device_keep_their_names(tmp_path: Path) -> None:
+    def on_device(name: str, op: str, start_us: int) -> dict[str, Any]:
+        return {"cat": "Kernel", "ph": "X", "pid": 9, "tid": 7, "ts": start_us, "dur": 5,
+                "name": name, "args": {"op_name": op, "stream": "7"}}  # fmt: skip
+
+    events = [
+        node("conv", "Conv", 0, 10),
+        on_device("cudnn_ampere_scudnn_128x64", "Conv", 20),
+        on_device("MemcpyHostToDevice", "", 30),
+    ]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(events))
+    trace = open_trace(path)
+    assert isinstance(trace, Trace)
+    assert {row.name: row.category for row in kernel_rows(trace)} == {
+        "cudnn_ampere_scudnn_128x64": "kernel",
+        "MemcpyHostToDevice": "memcpy",
+    }
+
+
+def test_the_waits_around_a_node_are_no_nodes(tmp_path: Path) -> None:
+    events = []
+    for ending, start_us in (("fence_before", 0), ("kernel_time", 1), ("fence_after", 11)):
+        one = node("conv", "Conv", start_us, 10 if ending == "kernel_time" else 1)
+        events.append({**one, "name": f"conv_{ending}"})
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(events))
+    (row,) = operator_rows(open_trace(path))
+    assert (row.num, row.self_ns) == (1, 10_000)

@@ -171,6 +171,7 @@ def test_a_trace_without_events_is_empty_and_whole(tmp_path: Path) -> None:
         (b'"name": "a\\ud83d b"', 1, 0),
         (b'"name": "a\\ud83d\\ude00\\udc00"', 1, 0),
         (b'"name": N/A', 1, 0),
+        (b'"name": -nan', 1, 0),
         (b'"name": "a"b"', 0, 1),
         (b'"name": ', 0, 1),
     ],
@@ -223,3 +224,56 @@ def test_a_gzip_file_of_one_huge_run_comes_in_blocks(tmp_path: Path) -> None:
     sizes = [len(block) for block in Blocks(path, block_bytes=100_000)]
     assert sum(sizes) == 5_000_000
     assert max(sizes) <= 100_000
+
+
+def test_an_event_with_many_objects_inside_is_whole(tmp_path: Path) -> None:
+    shapes = [{"float": [1, n]} for n in range(300)]
+    events = [kernel("x", 1, 2), complete("cpu_op", "Concat", 3, 4, input_type_shape=shapes)]
+    reading = open_trace(write(tmp_path / "t.json", events)).reading
+    assert (reading.num_events, reading.num_dropped) == (2, 0)
+
+
+@pytest.mark.parametrize("time", ['"1e999999"', "1e400", "-9e30", '"nan"', "99999999999999999999"])
+def test_a_time_that_no_clock_shows_is_none(tmp_path: Path, time: str) -> None:
+    text = json.dumps([kernel("x", 1, 2), kernel("y", 77777, 2)]).replace("77777", time)
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    trace = open_trace(path)
+    assert len(trace) == 1
+    assert trace.reading.num_without_time == 1
+
+
+@pytest.mark.parametrize("place", ["event", "header", "tail"])
+def test_deep_nesting_costs_what_is_nested(tmp_path: Path, place: str) -> None:
+    deep = "[" * 100_000
+    event = json.dumps(kernel("x", 1, 2))
+    texts = {
+        "event": f'[{event}, {{"ph": "X", "args": {deep}}}, {event}]',
+        "header": f'{{"x": {deep}, "traceEvents": [{event}, {event}]}}',
+        "tail": f'{{"traceEvents": [{event}, {event}], "x": {deep}}}',
+    }
+    path = tmp_path / "t.json"
+    path.write_text(texts[place])
+    trace = open_trace(path)
+    assert len(trace) == 2
+    assert not trace.reading.is_whole
+
+
+def test_what_follows_the_events_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.traces.events._MAX_HEADER_BYTES", 1000)
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [kernel("x", 1, 2)], "x": "a" * 10_000}))
+    monkeypatch.setattr("workbench.traces.opening.Blocks", lambda path: Blocks(path, 500))
+    reading = open_trace(path).reading
+    assert reading.num_events == 1
+    assert reading.notes == ("what follows the events is too long to be read",)
+
+
+def test_many_small_members_of_a_gzip_file_are_unpacked_in_time(tmp_path: Path) -> None:
+    text = json.dumps([kernel(f"k{n}", n, 1) for n in range(400)]).encode()
+    members = [gzip.compress(text[place : place + 5]) for place in range(0, len(text), 5)]
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(b"".join(members))
+    assert len(open_trace(path)) == 400

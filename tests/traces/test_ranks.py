@@ -61,3 +61,10 @@ def test_real_ranks_share_their_collectives() -> None:
     for row in found.rows:
         assert row.total_ns == row.waiting_ns + found.communication_ns
     assert found.rows[0].num_collectives == 10
+
+
+def test_collectives_that_do_not_end_together_are_of_other_groups(tmp_path: Path) -> None:
+    first = rank(tmp_path, 0, (0, 10), (5_000, 5_010), (9_000, 9_010))
+    second = rank(tmp_path, 1, (0, 10), (20_000, 20_010), (70_000, 70_010))
+    with pytest.raises(LoadError, match="do not end together"):
+        compare_ranks({0: first, 1: second})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from workbench.core.errors import UnsupportedFormatError, UntrustedFileError
 from workbench.traces.live import before_bytes, live_at, peak
 from workbench.traces.opening import open_trace
 from workbench.traces.pools import pools
-from workbench.traces.snapshot import Snapshot
+from workbench.traces.snapshot import Frame, Snapshot
 
 SNAPSHOTS = sorted((ROOT / "snapshots").glob("*.pickle"))
 MB = 1 << 20
@@ -190,3 +191,36 @@ def test_a_segment_that_is_all_free_can_be_given_back(tmp_path: Path) -> None:
     (pool,) = pools(opened, 0)
     assert (pool.free_bytes, pool.stuck_bytes) == (10 * MB, 2 * MB)
     assert pool.largest_free_bytes == 8 * MB
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        # A table of memories with four thousand million places.
+        b"\x80\x02}r\xff\xff\xff\xff.",
+        b"\x80\x02}p4294967295\n.",
+    ],
+)
+def test_a_small_pickle_takes_no_large_memory(tmp_path: Path, content: bytes) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedFormatError):
+        open_trace(path)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_odd_values_of_a_snapshot_are_left_out(tmp_path: Path) -> None:
+    nested: list[Any] = ["x"]
+    for _ in range(40):
+        nested = [nested, nested]
+    one = event("alloc", 4096, 512, 10**18)
+    one["frames"] = [{"name": nested, "filename": 5, "line": "x"}]
+    actions = [event(f"action {n}", n, 1, n) for n in range(300)]
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[one, *actions]]}))
+    found = open_trace(path)
+    assert isinstance(found, Snapshot)
+    assert found.time_ns[0] == -1
+    assert found.stacks[found.stack[0]] == (Frame(name="", file="", line=None),)
+    assert found.actions[found.action[-1]] == "action 299"

@@ -169,3 +169,32 @@ def test_the_parts_of_every_real_step_add_up(path: Path) -> None:
 def test_waiting_calls_of_every_kind_are_known(tmp_path: Path, name: str) -> None:
     events = [mark(0, 0, 20), complete("cuda_runtime", name, 0, 20), kernel("a", 5, 5)]
     assert parts(only(tmp_path, events))["synchronising_ns"] == 10
+
+
+def test_steps_of_2021_are_written_as_operators(tmp_path: Path) -> None:
+    events = [
+        complete("Operator", "ProfilerStep#5", 0, 50),
+        complete("Operator", "ProfilerStep#6", 50, 30),
+        launch(0, 5, correlation=1),
+        kernel("a", 10, 20, correlation=1),
+    ]
+    found = steps(open_trace(write(tmp_path / "t.json", events)))
+    assert [(step.number, step.wall_ns) for step in found] == [(5, 50_000), (6, 30_000)]
+
+
+@pytest.mark.parametrize("name", ["hipMemcpyWithStream", "cudaMemcpy", "cuMemcpyDtoH_v2"])
+def test_a_copy_that_blocks_waits(tmp_path: Path, name: str) -> None:
+    events = [
+        mark(0, 0, 60),
+        launch(0, 5, correlation=1),
+        kernel("a", 5, 15, correlation=1),
+        complete("cuda_runtime", name, 6, 20),
+        launch(40, 5, correlation=2),
+        kernel("b", 45, 15, correlation=2),
+    ]
+    assert parts(only(tmp_path, events))["synchronising_ns"] == 25
+
+
+def test_a_step_number_beyond_all_reason_is_no_step(tmp_path: Path) -> None:
+    events = [complete("user_annotation", "ProfilerStep#" + "9" * 5000, 0, 5), kernel("a", 0, 9)]
+    assert only(tmp_path, events).number is None

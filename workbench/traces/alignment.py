@@ -15,15 +15,21 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
 
+from workbench.core.errors import TooLargeError
 from workbench.traces.kernels import KernelClass
 from workbench.traces.pieces import COMPILED, Piece
 
 _ANCHORS: frozenset[KernelClass] = frozenset({"matmul", "convolution", "attention", "collective"})
-_SOFTMAX = "softmax"
-# Products of activations with weights.
-_OF_WEIGHTS = re.compile(r"linear|addmm|Gemm$|_pointwise")
+# Of scores; one that ends in a logarithm is of a loss, one of gates chooses among experts.
+_SOFTMAX = re.compile(r"softmax(?!_?(gating|backward))", re.I)
+_OTHER_SOFTMAX = re.compile(r"log_?softmax|gating|top_?k|nll|backward", re.I)
+# Products of activations with each other, as operators and nodes are called. What is no
+# operator but a kernel's bare name (in a replayed graph) may be either.
+_OF_ACTIVATIONS = re.compile(r"::(matmul|bmm|baddbmm|einsum)$|^(Fused)?MatMul$")
+_OPERATOR = re.compile(r"::|^[A-Z][A-Za-z]+$")
 # As many matrix products may have become one, or come of one.
 _MOST_MERGED = 4
+_MOST_TO_MATCH = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +74,41 @@ def align(a: Listed[Piece], b: Listed[Piece]) -> list[Group]:
     # The heads go together, whatever is in them.
     groups = [_group(a_parts[:1], b_parts[:1])]
     a_parts, b_parts = a_parts[1:], b_parts[1:]
-    matcher = SequenceMatcher(
-        None, [part.kind for part in a_parts], [part.kind for part in b_parts], autojunk=False
-    )
-    for tag, a_from, a_to, b_from, b_to in matcher.get_opcodes():
+    for tag, a_from, a_to, b_from, b_to in _matches(a_parts, b_parts):
         if tag == "equal":
             pairs = zip(a_parts[a_from:a_to], b_parts[b_from:b_to], strict=True)
             groups += [_group([one], [other]) for one, other in pairs]
         else:
             groups.append(_unequal(a_parts[a_from:a_to], b_parts[b_from:b_to]))
     return [group for group in _merged(groups) if group.a or group.b]
+
+
+def _matches(a: list[_Part], b: list[_Part]) -> list[tuple[str, int, int, int, int]]:
+    """Which runs of parts are of equal kinds, as `SequenceMatcher.get_opcodes` says it.
+
+    What is equal at both ends is set apart first: of two executions of one model that is nearly
+    all, and the matcher takes the square of what is left. Raises TooLargeError where that is too
+    much.
+    """
+    kinds_a, kinds_b = [part.kind for part in a], [part.kind for part in b]
+    shorter = min(len(a), len(b))
+    head = next((n for n in range(shorter) if kinds_a[n] != kinds_b[n]), shorter)
+    room = shorter - head
+    tail = next((n for n in range(room) if kinds_a[-1 - n] != kinds_b[-1 - n]), room)
+    middle_a, middle_b = kinds_a[head : len(a) - tail], kinds_b[head : len(b) - tail]
+    if max(len(middle_a), len(middle_b)) > _MOST_TO_MATCH:
+        raise TooLargeError(
+            f"the two steps differ too much to be laid side by side: {len(a):,} and {len(b):,} "
+            "products, convolutions and attentions. Mark the steps of what is profiled with "
+            "`profiler.step()`."
+        )
+    matcher = SequenceMatcher(None, middle_a, middle_b, autojunk=False)
+    found = [("equal", 0, head, 0, head)]
+    found += [
+        (tag, a_from + head, a_to + head, b_from + head, b_to + head)
+        for tag, a_from, a_to, b_from, b_to in matcher.get_opcodes()
+    ]
+    return [*found, ("equal", len(a) - tail, len(a), len(b) - tail, len(b))]
 
 
 def _in_order_of(a: Listed[Piece], b: Listed[Piece]) -> Listed[Piece]:
@@ -130,9 +161,16 @@ def _is_written_out(scores: _Part, mixing: _Part) -> bool:
     """Two products of activations with a softmax between them are attention."""
     return (
         scores.kind == mixing.kind == "matmul"
-        and any(_SOFTMAX in piece.name.lower() for piece in scores.pieces)
-        and not any(_OF_WEIGHTS.search(part.pieces[0].name) for part in (scores, mixing))
+        and any(
+            _SOFTMAX.search(piece.name) and not _OTHER_SOFTMAX.search(piece.name)
+            for piece in scores.pieces
+        )
+        and all(_may_be_of_activations(part.pieces[0].name) for part in (scores, mixing))
     )
+
+
+def _may_be_of_activations(name: str) -> bool:
+    return bool(_OF_ACTIVATIONS.search(name)) or not _OPERATOR.search(name)
 
 
 def written_out_attention(pieces: Listed[Piece]) -> list[tuple[Piece, ...]]:
@@ -140,8 +178,11 @@ def written_out_attention(pieces: Listed[Piece]) -> list[tuple[Piece, ...]]:
 
     The scores' scale and mask, and their softmax: what one kernel would not write to memory.
     """
-    parts = _parts(pieces)[1:]
-    return [one.pieces[1:] for one, other in pairwise(parts) if _is_written_out(one, other)]
+    found = [one for one, other in pairwise(_parts(pieces)[1:]) if _is_written_out(one, other)]
+    if len(found) == 1 and not _OPERATOR.search(found[0].pieces[0].name):
+        # One softmax between kernels of unknown operators may be anything.
+        return []
+    return [one.pieces[1:] for one in found]
 
 
 def runs_between(pieces: Listed[Piece]) -> list[tuple[Piece, ...]]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from workbench.traces.operands import BYTES_OF, Operand, operands
 from workbench.traces.tables import OperatorRow
 
@@ -50,12 +52,16 @@ def roofline(
 ) -> tuple[RooflinePoint, ...]:
     """The operators of `operator_rows(trace, by_shape=True)` whose arithmetic is known.
 
-    Their time is the device's where they launched work, else the host's. Peaks are operations
-    and bytes a second that the device was measured to reach.
+    Their time is that of the work that they launched; in a trace without a device their own on
+    the host. One that only calls another (`aten::linear` an `aten::addmm`) is left to that.
+    Peaks are operations and bytes a second that the device was measured to reach.
     """
     made = []
+    on_device = any(row.device_self_ns for row in rows)
     for row in rows:
-        total_ns = row.device_self_ns or row.self_ns
+        if not on_device and row.name in _CALLING:
+            continue
+        total_ns = row.device_self_ns if on_device else row.self_ns
         found = None if row.shape is None else arithmetic(row.name, operands(row.shape))
         if row.shape is None or found is None or total_ns <= 0:
             continue
@@ -107,9 +113,10 @@ def _product(first: int) -> _Rule:
     def rule(tensors: Sequence[Operand]) -> tuple[int, tuple[int, ...]]:
         left, right = tensors[first].dims, tensors[first + 1].dims
         *batch, rows, inner = left
-        if right[-2] != inner:
+        *other_batch, other_inner, columns = right
+        if other_inner != inner:
             raise ValueError(f"{left} times {right}")
-        result = (*batch, rows, right[-1])
+        result = (*np.broadcast_shapes(tuple(batch), tuple(other_batch)), rows, columns)
         return 2 * prod(result) * inner, result
 
     return rule
@@ -133,6 +140,8 @@ def _attention(tensors: Sequence[Operand]) -> tuple[int, tuple[int, ...]]:
     return flops, (*batch, queries, values)
 
 
+# On a CPU these do nothing themselves.
+_CALLING = frozenset({"aten::linear", "aten::matmul", "aten::scaled_dot_product_attention"})
 _RULES: dict[str, _Rule] = {
     "aten::mm": _product(0),
     "aten::bmm": _product(0),

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 BLOCK_BYTES = 4 << 20
+_PIECE_BYTES = 64 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _WITH_GZIP_HEADER = 31
 
@@ -40,9 +41,23 @@ class Blocks:
             yield from self._unpacked(read) if packed else read
 
     def _unpacked(self, read: Iterator[bytes]) -> Iterator[bytes]:
+        """Unpacked content, in blocks of about the size that is read."""
+        parts: list[bytes] = []
+        num_bytes = 0
+        for part in self._unpacked_parts(read):
+            parts.append(part)
+            num_bytes += len(part)
+            if num_bytes >= self._block_bytes:
+                yield b"".join(parts)
+                parts, num_bytes = [], 0
+        if parts:
+            yield b"".join(parts)
+
+    def _unpacked_parts(self, read: Iterator[bytes]) -> Iterator[bytes]:
         engine = unpacker.decompressobj(wbits=_WITH_GZIP_HEADER)
         is_inside = False
-        for packed in read:
+        # A few bytes at a time: what follows the end of a member is copied for each member.
+        for packed in _in_pieces(read):
             left = packed
             while left:
                 try:
@@ -65,3 +80,9 @@ class Blocks:
             is_inside = not engine.eof
         if is_inside:
             self.fault = "the gzip data end before their end mark"
+
+
+def _in_pieces(read: Iterator[bytes]) -> Iterator[bytes]:
+    for block in read:
+        for start in range(0, len(block), _PIECE_BYTES):
+            yield block[start : start + _PIECE_BYTES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -73,6 +74,13 @@ _COUNTED = (
 _NO_ARGUMENTS = Arguments()
 _MEMORY = "[memory]"
 _NODE_TIME = "_kernel_time"
+_FENCES = ("_fence_before", "_fence_after")
+# Files of 2021 write these spans as operators.
+_SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)")
+_COPY = re.compile(r"^Memcpy|^Memset")
+# Beyond these nanoseconds (127 and 3 years) sums of times would not fit their type.
+_LATEST_NS = 4 * 10**18
+_LONGEST_NS = 10**17
 _FLOWS = frozenset("stf")
 _DEVICE_CODES = np.array([CODE_OF[name] for name in DEVICE_WORK], dtype=np.uint8)
 _LARGEST_DEVICE = np.iinfo(np.int16).max
@@ -124,6 +132,7 @@ class Columns:
 
     def _add_complete(self, events: list[Event], ordinals: NDArray[np.intp]) -> None:
         start_ns, has_start = nanoseconds([event.ts for event in events])
+        has_start &= np.abs(start_ns) <= _LATEST_NS
         if not has_start.all():
             self._num["without_time"] += int((~has_start).sum())
             kept = [event for event, known in zip(events, has_start, strict=True) if known]
@@ -131,6 +140,8 @@ class Columns:
                 self._add_complete(kept, ordinals[has_start])
             return
         duration_ns, has_duration = nanoseconds([event.dur for event in events])
+        has_duration &= duration_ns <= _LONGEST_NS
+        duration_ns[~has_duration] = 0
         self._num["without_duration"] += int((~has_duration).sum())
         self._num["negative_durations"] += int((duration_ns < 0).sum())
         written = self._categories.of([event.cat for event in events])
@@ -140,8 +151,13 @@ class Columns:
         names = self._names.of([event.name for event in events])
         nodes = np.full(len(events), ABSENT)
         for place, one in enumerate(arguments if self._is_onnxruntime else ()):
-            if isinstance(one.op_name, str):
-                node = _text(events[place].name).removesuffix(_NODE_TIME)
+            # Kernels of a device bear their operator's type too, and keep their name.
+            if isinstance(one.op_name, str) and category[place] == CODE_OF["operator"]:
+                name = _text(events[place].name)
+                if name.endswith(_FENCES):
+                    # The waits around a node are written as nodes of its type.
+                    category[place] = CODE_OF["other"]
+                node = name.removesuffix(_NODE_TIME)
                 names[place], nodes[place] = self._names[one.op_name], self._names[node]
         external = _whole([a.external for a in arguments])
         external_old = _whole([a.external_old for a in arguments])
@@ -234,12 +250,15 @@ class Columns:
 
     def _add_memory(self, events: list[Event]) -> None:
         time_ns, has_time = nanoseconds([event.ts for event in events])
+        has_time &= np.abs(time_ns) <= _LATEST_NS
         self._num["without_time"] += int((~has_time).sum())
-        rows = np.flatnonzero(has_time)
+        sizes = [_signed_size(event) for event in events]
+        has_size = np.array([size is not None for size in sizes], dtype=np.bool_)
+        rows = np.flatnonzero(has_time & has_size)
         arguments = [events[row].args or _NO_ARGUMENTS for row in rows]
         found: dict[str, NDArray[Any]] = {
             "time_ns": time_ns[rows],
-            "num_bytes": _whole([a.block_bytes for a in arguments]),
+            "num_bytes": np.array([sizes[row] for row in rows], dtype=np.int64),
             "address": _whole([a.address for a in arguments]),
             # c10::DeviceType: 0 is the CPU.
             "on_device": _whole([a.device_type for a in arguments]) > 0,
@@ -258,6 +277,9 @@ class Columns:
         }
         memory = {n: _joined(self._memory[n], kind) for n, kind in _MEMORY_COLUMNS.items()}
         base_ns = whole_number(header.get("baseTimeNanoseconds")) or 0
+        if abs(base_ns) > _LATEST_NS // 2:
+            faults.notes.append(f"baseTimeNanoseconds is {base_ns}, which no clock shows: left out")
+            base_ns = 0
         columns["start_ns"] += base_ns
         memory["time_ns"] += base_ns
         node = columns.pop("node")
@@ -266,6 +288,7 @@ class Columns:
         names, text_of = _as_text(self._names, _text)
         lanes, lane_of = _as_text(self._lanes, _lane)
         columns["name"] = text_of[columns["name"]]
+        columns["category"] = self._by_name(columns["category"], columns["name"], names)
         columns["lane"] = lane_of[columns["lane"]]
         memory["lane"] = lane_of[memory["lane"]]
         return Trace(
@@ -307,6 +330,18 @@ class Columns:
         known = values != ABSENT
         return tuple(texts), Sparse(rows=column.rows[known], values=values[known])
 
+    def _by_name(
+        self, category: NDArray[np.uint8], name: NDArray[np.int32], names: list[str]
+    ) -> NDArray[np.uint8]:
+        """The categories, put right where only an event's name says what it is."""
+        is_span = np.array([text.startswith(_SPANS) for text in names], dtype=np.bool_)
+        wrong = (category == CODE_OF["operator"]) & is_span[name] if len(names) else is_span
+        category[wrong] = CODE_OF["annotation"]
+        if self._is_onnxruntime:
+            is_copy = np.array([bool(_COPY.match(text)) for text in names], dtype=np.bool_)
+            category[(category == CODE_OF["kernel"]) & is_copy[name]] = CODE_OF["memcpy"]
+        return category
+
     def _named(self, process: str, thread: str) -> Lane:
         return Lane(
             process=process,
@@ -315,6 +350,13 @@ class Columns:
             thread_name=self._labels.get(("thread_name", process, thread)),
             labels=self._labels.get(("process_labels", process, None)),
         )
+
+
+def _signed_size(event: Event) -> int | None:
+    """The bytes that a memory event adds or takes away; None where it does not say."""
+    if event.args is None or event.args.block_bytes is ABSENT:
+        return None
+    return whole_number(event.args.block_bytes)
 
 
 def _whole(values: list[Any]) -> NDArray[np.int64]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ _OPENING_AND_EVENT = re.compile(rb'"traceEvents"\s*:\s*\[(?=\s*\{)')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 # What stands before the first key of an event that is not the first.
 _BEFORE_KEY = re.compile(rb"\}\s*,\s*(?=\{\s*$)")
-_END_OF_LIST = re.compile(rb"\s*,?\s*\]")
+_END_OF_LIST = re.compile(rb"\s*(?:,\s*)?\]")
 _SPACE = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The other keys of a file: device properties, versions, and what its writer put there.
@@ -105,7 +107,7 @@ class _Decoders:
         for decoder in self.one:
             try:
                 event: Event = decoder.decode(text)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
             if isinstance(event, _LooseEvent):
                 event.args = None
@@ -116,6 +118,8 @@ class _Decoders:
 _NEEDED = _Decoders(Event, _LooseEvent)
 _WHOLE = _Decoders(WholeEvent, WholeEvent)
 _OBJECT = json.JSONDecoder()
+# Finds where an object ends, control characters in its strings or not.
+_LENIENT = json.JSONDecoder(strict=False)
 
 
 class NotATraceError(LoadError):
@@ -161,13 +165,12 @@ class EventStream:
         for block in blocks:
             text += block
             cut = _last_boundary(text)
-            if cut is None:
-                if len(text) > _MAX_HEADER_BYTES:
-                    self.faults.drop(text)
-                    offset += len(text)
-                    text = b""
+            if cut is None and len(text) <= _MAX_HEADER_BYTES:
                 continue
-            events, left = self._read(text[:cut], is_last=False)
+            # What is longer than any event may be is one, or the list's end and a tail.
+            is_too_long = cut is None
+            cut = len(text) if cut is None else cut
+            events, left = self._read(text[:cut], is_last=is_too_long)
             num_read = cut - len(left)
             if events:
                 yield self._placed(events, offset, num_read)
@@ -183,7 +186,12 @@ class EventStream:
         if self._is_open:
             self.faults.notes.append("the file ends before its list of events does")
         else:
-            self._end(text + b"".join(blocks))
+            for block in blocks:
+                text += block
+                if len(text) > _MAX_HEADER_BYTES:
+                    self.faults.notes.append("what follows the events is too long to be read")
+                    return
+            self._end(text)
 
     def _placed(self, events: list[Event], offset: int, num_bytes: int) -> list[Event]:
         """The same events; where they were read from is kept."""
@@ -213,7 +221,7 @@ class EventStream:
             return text.index(b"[") + 1
         if first != b"{":
             return None
-        for match in _OPENING.finditer(text):
+        for match in islice(_OPENING.finditer(text), _MAX_LOOKS):
             # Inside a string or deeper down, what stands before is no object.
             before = text[text.index(b"{") : match.start()].rstrip(_SPACE + b",") + b"}"
             with contextlib.suppress(ValueError, RecursionError):
@@ -228,7 +236,7 @@ class EventStream:
             return
         try:
             self.header |= json.loads(b"{" + left.lstrip(_SPACE + b","))
-        except ValueError:
+        except (ValueError, RecursionError):
             self.faults.notes.append("what follows the events could not be read")
 
     def _read(self, text: bytes, *, is_last: bool) -> tuple[list[Event], bytes]:
@@ -239,7 +247,7 @@ class EventStream:
         """
         try:
             return self._decoders.many.decode(b"[" + text.rstrip(_SPACE + b",") + b"]"), b""
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self._read_one_by_one(text, is_last)
 
     def _read_one_by_one(self, text: bytes, is_last: bool) -> tuple[list[Event], bytes]:
@@ -250,7 +258,7 @@ class EventStream:
             if end := _END_OF_LIST.match(text, starts[first]):
                 self._is_open = False
                 return events, text[end.end() :]
-            for last in range(first + 1, len(starts)):
+            for num_tried, last in enumerate(self._ends_of(text, starts, first)):
                 piece = text[starts[first] : starts[last]]
                 event, end_of_list = self._event(piece)
                 if event is not None:
@@ -260,7 +268,7 @@ class EventStream:
                         return events, text[starts[first] + end_of_list :]
                     first = last
                     break
-                if last - first >= _MAX_PIECES or len(piece) > _MAX_EVENT_BYTES:
+                if num_tried >= _MAX_PIECES or len(piece) > _MAX_EVENT_BYTES:
                     self.faults.drop(text[starts[first] : starts[first + 1]])
                     first += 1
                     break
@@ -270,6 +278,21 @@ class EventStream:
                 self.faults.drop(text[starts[first] : starts[first + 1]])
                 first += 1
         return events, b""
+
+    def _ends_of(self, text: bytes, starts: list[int], first: int) -> Iterable[int]:
+        """Where a piece that begins here may end, as places in `starts`.
+
+        At the next boundary; else where an object ends that is whole, as one is that holds others;
+        else at any boundary after that.
+        """
+        yield first + 1
+        if first + 2 < len(starts):
+            with contextlib.suppress(ValueError, RecursionError):
+                # Latin-1 keeps positions in characters the same as in bytes.
+                window = text[starts[first] : starts[first] + _MAX_EVENT_BYTES].decode("latin-1")
+                _, length = _LENIENT.raw_decode(window)
+                yield bisect_left(starts, starts[first] + length, lo=first + 1)
+        yield from range(first + 2, len(starts))
 
     def _event(self, piece: bytes) -> tuple[Event | None, int | None]:
         """The event that the piece is, mended if need be, and where its list ends, if it does."""
@@ -283,7 +306,7 @@ class EventStream:
             self.faults.num_mended += 1
             return event, None
         for text in (piece, mend(piece)):
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 # Latin-1 keeps positions in characters the same as in bytes.
                 _, end = _OBJECT.raw_decode(text.decode("latin-1"))
                 event = self._decoders.event(text[:end])
@@ -316,7 +339,9 @@ _ESCAPE = re.compile(
 )
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]..$")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_BARE_WORD = re.compile(rb"(?<=[:,\[ ])(?:N/A|nan|NaN|[-+]?(?:inf|Inf|Infinity))(?=\s*[,}\]])")
+_BARE_WORD = re.compile(
+    rb"(?<=[:,\[ ])(?:N/A|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity))(?=\s*[,}\]])"
+)
 _TOO_LARGE = re.compile(rb"(?<=[:,\[ ])-?\d[\d.]*[eE]\+?\d{3,}(?=\s*[,}\]])")
 
 

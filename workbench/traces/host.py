@@ -1,4 +1,4 @@
-"""What the host's thread did in each step: load, wait, compute or launch, and the rest."""
+"""What the host did in each step: load data, wait for a device, run operators, and the rest."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ from workbench.traces.trace import Trace
 from workbench.traces.vocabulary import Category
 from workbench.traces.windows import Window, windows
 
-_LOADING = re.compile(r"^enumerate\(DataLoader\)|DataLoader.*__next__")
-# Calls in which the host waits for the device, by the names of CUDA, its driver and HIP.
-_WAITING = re.compile(r"^(cuda|cu|hip)\w*Synchronize(_ptsz)?$")
+_STEP = "ProfilerStep#"
+_LOADING = re.compile(r"^enumerate\(DataLoader\)|^DataLoader.{0,200}__next__")
+_BACKWARD = re.compile(r"^autograd::engine")
+# Calls in which the host waits for the device, by the names of CUDA, its driver and HIP. Copies
+# that are not asynchronous wait too: on ROCm every `.item()` and `.cpu()` is one.
+_WAITING = re.compile(
+    r"^((cuda|cu|hip)\w*Synchronize(_ptsz)?|(cuda|hip)Memcpy(WithStream|DtoH|HtoD)?|"
+    r"cuMemcpy(DtoH|HtoD)(_v2)?)$"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostStep:
-    """A step of the thread that drives the model. The times after `wall_ns` add up to it.
+    """A step of the host. The times after `wall_ns` add up to it.
 
-    While one lies in another the first of these counts: loading data (`loading_ns`), waiting for
-    the device in a synchronising call (`waiting_ns`), in operators and launches
-    (`operators_ns`); what is left is Python between them (`python_ns`).
+    While one lies in another the first of these counts: the thread that drives the model loads
+    data (`loading_ns`) or waits for the device in a synchronising call (`waiting_ns`); it, or one
+    that runs a backward pass for it, is in operators and launches (`operators_ns`); what is left
+    is Python between them (`python_ns`).
     """
 
     number: int | None
@@ -47,39 +54,74 @@ def calls_that_wait(trace: Trace) -> NDArray[np.intp]:
 
 
 def host_steps(trace: Trace) -> tuple[HostStep, ...]:
-    """Each step of the thread with most operators in it, in order; empty without operators."""
-    found = (host_step(trace, window) for window in windows(trace))
+    """Each step of the host, in order; empty without operators."""
+    host = _Host(trace)
+    found = (host.step(window) for window in windows(trace))
     return tuple(step for step in found if step is not None)
 
 
 def host_step(trace: Trace, window: Window) -> HostStep | None:
     """One of them; None where no operator ran in it."""
-    rows = trace.rows("operator", "runtime", "driver")
-    inside = (trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)
-    lanes = trace.lane[rows[inside]]
-    if len(lanes) == 0:
-        return None
-    lane = int(np.bincount(lanes).argmax())
-    starts: list[Times] = []
-    ends: list[Times] = []
-    reached = [0]
-    for kind in (calls_that_load(trace), calls_that_wait(trace), rows):
-        mine = kind[trace.lane[kind] == lane]
-        begin, finish = merged(
-            *clipped(trace.start_ns[mine], trace.end_ns[mine], window.start_ns, window.end_ns)
+    return _Host(trace).step(window)
+
+
+class _Host:
+    """Spans of the host by kind, merged once for all steps."""
+
+    def __init__(self, trace: Trace) -> None:
+        rows = trace.rows("operator", "runtime", "driver")
+        driving = _driving_lane(trace, rows)
+        backward = _named(trace, _BACKWARD, "operator")
+        lanes = np.unique(np.append(trace.lane[backward], driving))
+        loading, waiting = calls_that_load(trace), calls_that_wait(trace)
+        self._kinds = (
+            _spans(trace, loading[trace.lane[loading] == driving]),
+            _spans(trace, waiting[trace.lane[waiting] == driving]),
+            _spans(trace, rows[np.isin(trace.lane[rows], lanes)]),
         )
-        starts.append(begin)
-        ends.append(finish)
-        reached.append(covered(np.concatenate(starts), np.concatenate(ends)))
-    loading_ns, waiting_ns, operators_ns = (high - low for low, high in pairwise(reached))
-    return HostStep(
-        number=window.number,
-        wall_ns=window.wall_ns,
-        loading_ns=loading_ns,
-        waiting_ns=waiting_ns,
-        operators_ns=operators_ns,
-        python_ns=window.wall_ns - reached[-1],
-    )
+
+    def step(self, window: Window) -> HostStep | None:
+        starts: list[Times] = []
+        ends: list[Times] = []
+        reached = [0]
+        for kind in self._kinds:
+            begin, finish = _within(*kind, window)
+            starts.append(begin)
+            ends.append(finish)
+            reached.append(covered(np.concatenate(starts), np.concatenate(ends)))
+        loading_ns, waiting_ns, operators_ns = (high - low for low, high in pairwise(reached))
+        if not reached[-1]:
+            return None
+        return HostStep(
+            number=window.number,
+            wall_ns=window.wall_ns,
+            loading_ns=loading_ns,
+            waiting_ns=waiting_ns,
+            operators_ns=operators_ns,
+            python_ns=window.wall_ns - reached[-1],
+        )
+
+
+def _driving_lane(trace: Trace, rows: NDArray[np.intp]) -> int:
+    """The thread on which steps are marked, or else the one with most operators and launches."""
+    if len(rows) == 0:
+        return -1
+    is_mark = np.array([name.startswith(_STEP) for name in trace.names], dtype=np.bool_)
+    marks = trace.rows("annotation")
+    marks = marks[is_mark[trace.name[marks]]]
+    lanes = trace.lane[marks] if len(marks) else trace.lane[rows]
+    return int(np.bincount(lanes).argmax())
+
+
+def _spans(trace: Trace, rows: NDArray[np.intp]) -> tuple[Times, Times]:
+    return merged(trace.start_ns[rows], trace.start_ns[rows] + trace.duration_ns[rows])
+
+
+def _within(starts: Times, ends: Times, window: Window) -> tuple[Times, Times]:
+    """Of merged spans those of a window."""
+    low = int(np.searchsorted(ends, window.start_ns, side="right"))
+    high = int(np.searchsorted(starts, window.end_ns))
+    return clipped(starts[low:high], ends[low:high], window.start_ns, window.end_ns)
 
 
 def _named(trace: Trace, pattern: re.Pattern[str], *categories: Category) -> NDArray[np.intp]:

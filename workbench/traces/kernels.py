@@ -49,7 +49,7 @@ _RULES: tuple[tuple[KernelClass, Literal["head", "name"], str], ...] = (
     (
         "convolution",
         "name",
-        r"conv|scudnn|wgrad|dgrad|fprop|implicit_?gemm|igemm_(fwd|bwd|wrw)|winograd|fft2d|"
+        r"conv(?!ert)|scudnn|wgrad|dgrad|fprop|implicit_?gemm|igemm_(fwd|bwd|wrw)|winograd|fft2d|"
         r"bwd_(weight|data)|cask_cudnn|im2col|col2im",
     ),
     (
@@ -77,7 +77,7 @@ _RULES: tuple[tuple[KernelClass, Literal["head", "name"], str], ...] = (
     ),
 )
 _COMPILED = tuple((name, where, re.compile(text)) for name, where, text in _RULES)
-_LENGTH = re.compile(r"\d+")
+_LENGTH = re.compile(r"\d{1,9}")
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::")
 _FUNCTOR = re.compile(
     r"(?:native::)?(\w*?)(?:_kernel_cuda|_kernel_impl|KernelImpl|Functor|_cuda_out|Ops?)\b"
@@ -87,12 +87,14 @@ _GENERIC = re.compile(r"elementwise_kernel|reduce_kernel|multi_tensor_apply")
 _WRAPPERS = frozenset({"gpu", "AUnary", "BUnary", "Binary", "Unary", "Reduce", "func_wrapper"})
 _TENSILE = re.compile(r"^(Cijk_\w+?_Bl?jl?k_[A-Z]+).*?_(MT\d+x\d+x\d+)")
 _LONGEST = 60
+# What follows in a longer name tells no more; rules look at all of it for each of their words.
+_LOOKED_AT = 4096
 
 
 @lru_cache(maxsize=65_536)
 def kernel_class(name: str) -> KernelClass:
     """What a kernel computes, from its name as recorded; "other" where no rule knows it."""
-    lowered = name.lower()
+    lowered = name[:_LOOKED_AT].lower()
     head = _head(lowered)
     for found, where, rule in _COMPILED:
         if rule.search(head if where == "head" else lowered):
@@ -106,6 +108,7 @@ def short_name(name: str) -> str:
 
     A loop over elements or a reduction keeps what it computes: `reduce_kernel<Mean>`.
     """
+    name = name[:_LOOKED_AT]
     if tensile := _TENSILE.match(name):
         return " ".join(tensile.groups())
     head = _head(name)

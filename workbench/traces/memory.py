@@ -19,6 +19,7 @@ from workbench.traces.enclosure import Enclosure, enclose
 from workbench.traces.modules import part_paths
 from workbench.traces.operations import is_compiled
 from workbench.traces.trace import ABSENT, MemoryEvents, Trace
+from workbench.traces.vocabulary import CODE_OF
 
 Purpose = Literal[
     "weights",
@@ -52,8 +53,13 @@ class Curve:
 
     @property
     def peak(self) -> int:
-        """The event after which most was in use; the first such."""
-        return int(self.allocated_bytes.argmax())
+        """The event after which most was in use, the first such; -1 for before the first."""
+        event = int(self.allocated_bytes.argmax())
+        return event if self.allocated_bytes[event] > (self.before_bytes or 0) else -1
+
+    def at(self, event: int) -> int:
+        """Bytes in use after an event; -1 stands for before the first."""
+        return int(self.allocated_bytes[event]) if event >= 0 else self.before_bytes or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,19 +137,20 @@ def _curve(memory: MemoryEvents, rows: NDArray[np.intp], device: int | None) -> 
     )
 
 
-def live(trace: Trace, curve: Curve, event: int | None = None) -> Live:
+def live(
+    trace: Trace, curve: Curve, event: int | None = None, enclosure: Enclosure | None = None
+) -> Live:
     """What was in use after one of the curve's events; at its peak unless given."""
     event = curve.peak if event is None else event
-    enclosure = enclose(trace)
-    owners = _Owners(trace, enclosure)
+    owners = _Owners(trace, enclosure or enclose(trace))
     blocks = [
         owners.block(allocation, free)
         for allocation, free in _lives(trace.memory, curve.rows, event)
     ]
     known = sum(block.num_bytes for block in blocks)
-    allocated = int(curve.allocated_bytes[event])
+    allocated = curve.at(event)
     return Live(
-        time_ns=int(curve.time_ns[event]),
+        time_ns=int(curve.time_ns[max(event, 0)]),
         allocated_bytes=allocated,
         earlier_bytes=None if curve.before_bytes is None else max(allocated - known, 0),
         blocks=tuple(sorted(blocks, key=lambda one: (-one.num_bytes, one.allocated_ns))),
@@ -179,14 +186,19 @@ class _Owners:
 
     def __init__(self, trace: Trace, enclosure: Enclosure) -> None:
         self._trace = trace
-        order = np.lexsort((enclosure.depth, trace.start_ns[enclosure.rows]))
-        self._by_lane: dict[int, NDArray[np.intp]] = {}
-        lanes = trace.lane[enclosure.rows[order]]
-        for lane in np.unique(lanes):
-            self._by_lane[int(lane)] = enclosure.rows[order][lanes == lane]
+        rows = enclosure.rows
+        order = np.lexsort((enclosure.depth, trace.start_ns[rows], trace.lane[rows]))
+        rows = rows[order]
+        lanes, firsts = np.unique(trace.lane[rows], return_index=True)
+        parts = np.split(rows, firsts[1:])
+        # For each thread its events in order, and when they begin.
+        self._by_lane = {
+            int(lane): (trace.start_ns[part], part)
+            for lane, part in zip(lanes, parts, strict=False)
+        }
         self._parent = np.full(len(trace), ABSENT, dtype=np.intp)
         self._parent[enclosure.rows] = enclosure.parent
-        self._operators = set(trace.rows("operator").tolist())
+        self._is_operator = trace.category == CODE_OF["operator"]
         self._paths = part_paths(trace, enclosure)
 
     def block(self, allocation: int, free: int | None) -> Block:
@@ -195,7 +207,7 @@ class _Owners:
         freed_ns = None if free is None else int(memory.time_ns[free])
         around = self._around(int(memory.lane[allocation]), time_ns)
         names = [self._name(row) for row in around]
-        operators = [row for row in around if row in self._operators]
+        operators = [row for row in around if self._is_operator[row]]
         # A region of compiled code holds all of the model; what it calls is what matters.
         inner = [row for row in operators if not is_compiled(self._name(row))]
         outermost = next(reversed(inner or operators), None)
@@ -214,10 +226,10 @@ class _Owners:
 
     def _around(self, lane: int, time_ns: int) -> list[int]:
         """The events of a thread that a moment lies in, the innermost first."""
-        rows = self._by_lane.get(lane)
-        if rows is None:
+        if lane not in self._by_lane:
             return []
-        place = int(np.searchsorted(self._trace.start_ns[rows], time_ns, side="right")) - 1
+        starts, rows = self._by_lane[lane]
+        place = int(np.searchsorted(starts, time_ns, side="right")) - 1
         row = int(rows[place]) if place >= 0 else ABSENT
         found = []
         while row != ABSENT:

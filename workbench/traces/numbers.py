@@ -7,7 +7,7 @@ Timestamps count microseconds since 1970 with up to three decimals. A float64 th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,10 @@ def _one(text: bytes) -> int | None:
     """The slow way, for signs, exponents and quotes; None where it is no finite number."""
     try:
         number = Decimal(text.strip().strip(b'"').decode("ascii"))
+        if not number.is_finite() or number.adjusted() > _MOST_DIGITS:
+            return None
         nanoseconds = int((number * NS_PER_US).to_integral_value(rounding=ROUND_HALF_EVEN))
-    except (InvalidOperation, UnicodeDecodeError, ValueError, OverflowError):
+    except (ArithmeticError, UnicodeDecodeError, ValueError):
         return None
     return nanoseconds if abs(nanoseconds) <= _LARGEST_NS else None
 

@@ -47,7 +47,18 @@ _RULES: tuple[tuple[KernelClass, str], ...] = (
         r"^(transpose|reshape|gather\w*|concat|slice|split|squeeze|unsqueeze|expand|pad|tile|"
         r"reorder(in|out)put|cast|memcpy\w*|flatten|identity|shape|constantofshape)$",
     ),
+    (
+        "elementwise",
+        r"(^|::|_)(add|sub|rsub|mul|div|true_divide|pow|square|sqrt|rsqrt|exp|expm1|log|log1p|"
+        r"neg|abs|sign|reciprocal|sin|cos|tanh|erf|sigmoid|relu6?|leaky_?relu|elu|celu|selu|gelu|"
+        r"\w*gelu|silu|swish|mish|hard\w+|softplus|clamp\w*|clip|where|masked_fill|maximum|minimum|"
+        r"addcmul|addcdiv|lerp|fill|dropout|\w+_dropout|bitwise\w*|logical\w*|eq|ne|lt|gt|le|ge|"
+        r"equal|greater|less|not|and|or|xor|floor|ceil|round|threshold|glu|prelu|rotary\w*|"
+        r"layer_?scale)_?(backward)?$",
+    ),
 )
+# What follows in a longer name tells no more.
+_LOOKED_AT = 1024
 _COMPILED_RULES = tuple((kind, re.compile(rule)) for kind, rule in _RULES)
 _QUANTIZING = re.compile(r"quantize(?!d)|dequant|choose_qparams", re.IGNORECASE)
 _LIBRARY = re.compile(r"^(triton_|cpp_fused|graph_\d+_cpp_fused|graph_\d+_kernel)")
@@ -55,16 +66,16 @@ _LIBRARY = re.compile(r"^(triton_|cpp_fused|graph_\d+_cpp_fused|graph_\d+_kernel
 
 @lru_cache(maxsize=65_536)
 def operation_class(name: str) -> KernelClass:
-    """What an operator computes; "elementwise" where no rule knows better."""
+    """What an operator computes; "other" where no rule knows it."""
     if _LIBRARY.match(name):
         return kernel_class(name)
-    lowered = name.lower()
+    lowered = name[:_LOOKED_AT].lower()
     if is_quantizing(name):
         return "elementwise"
     for found, rule in _COMPILED_RULES:
         if rule.search(lowered):
             return found
-    return "elementwise"
+    return "other"
 
 
 def is_quantizing(name: str) -> bool:

@@ -15,17 +15,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.core.errors import TooLargeError
 from workbench.traces.enclosure import Enclosure, enclose
-from workbench.traces.intervals import Times, clipped, gaps, merged
+from workbench.traces.intervals import Times, clipped, covered, gaps, merged
 from workbench.traces.kernels import KernelClass, kernel_class, short_name
 from workbench.traces.links import Links, link, origins
 from workbench.traces.operations import is_compiled, is_wrapper, operation_class
 from workbench.traces.trace import ABSENT, Trace
 from workbench.traces.vocabulary import CODE_OF
 from workbench.traces.windows import Window
-from workbench.traces.work import device_work
+from workbench.traces.work import Work, device_work
 
 COMPILED = "compiled code"
+MOST_PIECES = 300_000
 _REPLAY = re.compile(r"^(cuda|cu|hip)GraphLaunch")
 # Of what one operator did, the class that it counts as: the first of these that occurs.
 _WEIGHT: tuple[KernelClass, ...] = (
@@ -70,11 +72,18 @@ class Sequence:
 
 
 def sequence(trace: Trace, window: Window) -> Sequence:
-    """What ran in a step, in the order in which it began."""
-    enclosure = enclose(trace)
-    outermost = outermost_operators(trace, enclosure)
+    """What ran in a step, in the order in which it began.
+
+    Of several devices the one that was busy longest. Raises TooLargeError for a step of more
+    pieces than can be laid side by side.
+    """
     work = device_work(trace)
     inside = (work.ends > window.start_ns) & (work.starts < window.end_ns)
+    if inside.any():
+        inside &= trace.device[work.rows] == _busiest(trace, work, inside, window)
+    _refuse_too_many(trace, int(inside.sum()), window)
+    enclosure = enclose(trace)
+    outermost = outermost_operators(trace, enclosure)
     if inside.any():
         links = link(trace)
         operator = origins(trace, links, enclosure).operator[inside]
@@ -93,6 +102,32 @@ def sequence(trace: Trace, window: Window) -> Sequence:
     timed += _compiled_pieces(trace, spans, window)
     timed.sort(key=lambda pair: pair[0])
     return _sequence([piece for _, piece in timed], window, on_device=False)
+
+
+def _busiest(trace: Trace, work: Work, inside: NDArray[np.bool_], window: Window) -> int:
+    """The number of the device that was busy longest in a window."""
+    numbers = trace.device[work.rows]
+
+    def busy_ns(number: int) -> int:
+        mine = inside & (numbers == number)
+        return covered(*clipped(work.starts[mine], work.ends[mine], window.start_ns, window.end_ns))
+
+    found: list[int] = np.unique(numbers[inside]).tolist()
+    return max(found, key=busy_ns)
+
+
+def _refuse_too_many(trace: Trace, num_on_device: int, window: Window) -> None:
+    num = num_on_device
+    if not num:
+        rows = trace.rows("operator")
+        num = int(
+            ((trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)).sum()
+        )
+    if num > MOST_PIECES:
+        raise TooLargeError(
+            f"a step of {num:,} pieces is too long to be looked at one by one (the most are "
+            f"{MOST_PIECES:,}): mark the steps of what is profiled with `profiler.step()`."
+        )
 
 
 def outermost_operators(trace: Trace, enclosure: Enclosure) -> NDArray[np.intp]:

@@ -18,6 +18,9 @@ from workbench.traces.kernels import kernel_class
 from workbench.traces.numbers import whole_number
 from workbench.traces.trace import Trace
 
+# Clocks drift, and a collective lets its ranks go within microseconds.
+_APART_NS = 1_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankRow:
@@ -76,6 +79,13 @@ def compare_ranks(traces: Mapping[int, Trace]) -> Ranks:
     start = np.stack([np.concatenate(starts[rank]) for rank in found])
     end = np.stack([np.concatenate(ends[rank]) for rank in found])
     offsets = np.median(end - end[0], axis=1).astype(np.int64)
+    # The last to come sets all of them free at once.
+    apart = np.abs(end - offsets[:, None] - end[0]).max(axis=0)
+    if np.median(apart) > _APART_NS:
+        raise LoadError(
+            "the collectives of these ranks do not end together: they are of different groups "
+            "of ranks, or the traces of different moments."
+        )
     durations = end - start
     least = durations.min(axis=0)
     came = start - offsets[:, None]

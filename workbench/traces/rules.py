@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.core.units import format_bytes, format_seconds
 from workbench.traces.alignment import runs_between, written_out_attention
 from workbench.traces.intervals import clipped, covered
 from workbench.traces.kernels import kernel_class
 from workbench.traces.operations import is_quantizing
+from workbench.traces.pieces import Piece
 from workbench.traces.seen import Seen
+from workbench.traces.steps import waits_for_host
 from workbench.traces.trace import ABSENT
-from workbench.traces.work import device_work
 
 _NS = 1e-9
 # A profiler spends a microsecond or two itself between operators of the host.
@@ -65,17 +66,33 @@ def _time(ns: float) -> str:
     return format_seconds(ns * _NS)
 
 
+def _held_up_ns(seen: Seen) -> int:
+    """How long the device waited while one call of the host took its time."""
+    if seen.device is None or seen.slowest is None:
+        return 0
+    row = seen.slowest[0]
+    start = int(seen.trace.start_ns[row])
+    end = start + int(seen.trace.duration_ns[row])
+    window = seen.window
+    waits = waits_for_host(seen.trace, seen.device.device, window.start_ns, window.end_ns)
+    return covered(*clipped(*waits, start, end))
+
+
 def _one_call(seen: Seen) -> Finding | None:
     """A single call of the host that takes much of the step: a set-up that was profiled too."""
-    if seen.device is None or seen.slowest is None:
+    held_up_ns = _held_up_ns(seen)
+    if seen.slowest is None or not held_up_ns:
         return None
     row, ns = seen.slowest
     name = seen.trace.names[seen.trace.name[row]]
     return Finding(
         name="one-call",
         title="A single call of the host holds everything up",
-        evidence=f"{name} takes {_time(ns)}, {_share(ns, seen.wall_ns)} of the step.",
-        prize=min(ns, seen.device.host_bound_ns) / seen.wall_ns,
+        evidence=(
+            f"{name} takes {_time(ns)}, {_share(ns, seen.wall_ns)} of the step, and the device "
+            f"waits for {_time(held_up_ns)} of it."
+        ),
+        prize=held_up_ns / seen.wall_ns,
         levers=(),
         advice=(
             "Call the model a few times before the profile begins: first calls create contexts, "
@@ -89,7 +106,7 @@ def _host_bound(seen: Seen) -> Finding | None:
     if step is None or not step.num_kernels:
         return None
     # What a single call takes is no matter of launches.
-    late_ns = max(step.host_bound_ns - (seen.slowest[1] if seen.slowest else 0), 0)
+    late_ns = max(step.host_bound_ns - _held_up_ns(seen), 0)
     each = f"{_time(step.compute_ns / step.num_kernels)} each"
     evidence = (
         f"The device is idle {_share(late_ns, seen.wall_ns)} of the step because "
@@ -108,34 +125,37 @@ def _host_bound(seen: Seen) -> Finding | None:
     )
 
 
+def _is_float32_product(name: str, capability: tuple[int, int] | None) -> bool:
+    """Whether a kernel multiplies in float32 on ordinary cores of a device that has others."""
+    return (
+        kernel_class(name) in ("matmul", "convolution")
+        and bool(_FLOAT32.search(name))
+        and not _ON_TENSOR_CORES.search(name)
+        # Where nothing says that the device has such cores, the kernel's own name may.
+        and (capability is not None or bool(_AMPERE_OR_LATER.match(name)))
+    )
+
+
 def _float32_products(seen: Seen) -> Finding | None:
     trace = seen.trace
     capability = seen.capability
     if capability is not None and capability < _TAKES_FP16:
         return None
-    total_ns, num = 0, 0
-    names: dict[str, int] = {}
-    for row, ns in _kernels(seen):
-        name = trace.names[trace.name[row]]
-        if kernel_class(name) not in ("matmul", "convolution") or not _FLOAT32.search(name):
-            continue
-        if _ON_TENSOR_CORES.search(name):
-            continue
-        if capability is None and not _AMPERE_OR_LATER.match(name):
-            # Nothing says that this device has such cores.
-            continue
-        total_ns, num = total_ns + ns, num + 1
-        names[name] = names.get(name, 0) + ns
-    if not num:
+    is_slow = [_is_float32_product(name, capability) for name in trace.names]
+    chosen = np.array(is_slow, dtype=np.bool_)[trace.name[seen.rows]]
+    chosen &= np.isin(seen.rows, trace.rows("kernel"))
+    if not chosen.any():
         return None
+    total_ns = covered(seen.starts[chosen], seen.ends[chosen])
+    lengths = np.where(chosen, seen.ends - seen.starts, 0)
+    longest = trace.names[trace.name[seen.rows[int(lengths.argmax())]]]
     takes_tf32 = capability is None or capability >= _TAKES_TF32
-    longest = max(names, key=lambda name: names[name])
     return Finding(
         name="float32-products",
         title="Products in float32 do not use the tensor cores",
         evidence=(
-            f"{num} kernels, {_share(total_ns, seen.wall_ns)} of the step, multiply in float32 "
-            f"on ordinary cores, such as {longest[:80]}."
+            f"{int(chosen.sum())} kernels, {_share(total_ns, seen.wall_ns)} of the step, multiply "
+            f"in float32 on ordinary cores, such as {longest[:80]}."
         ),
         prize=total_ns * _TF32_SAVES / seen.wall_ns,
         levers=("precision=tf32", "precision=bf16") if takes_tf32 else ("precision=fp16-autocast",),
@@ -144,23 +164,16 @@ def _float32_products(seen: Seen) -> Finding | None:
 
 
 def _copies(seen: Seen) -> Finding | None:
-    trace, window = seen.trace, seen.window
-    work = device_work(trace)
-    inside = (work.ends > window.start_ns) & (work.starts < window.end_ns)
-    is_copy = np.isin(work.rows, trace.rows("memcpy"))
+    trace = seen.trace
     with_host = np.array([bool(_WITH_HOST.search(name)) for name in trace.names], dtype=np.bool_)
-    copies = inside & is_copy & with_host[trace.name[work.rows]]
+    copies = np.isin(seen.rows, trace.rows("memcpy")) & with_host[trace.name[seen.rows]]
     if not copies.any():
         return None
-
-    def busy(chosen: NDArray[np.bool_]) -> int:
-        spans = work.starts[chosen], work.ends[chosen]
-        return covered(*clipped(*spans, window.start_ns, window.end_ns))
-
-    exposed_ns = busy(inside) - busy(inside & ~copies)
-    num_bytes = trace.num_bytes.of(work.rows[copies])
+    rest = ~copies
+    exposed_ns = covered(seen.starts, seen.ends) - covered(seen.starts[rest], seen.ends[rest])
+    num_bytes = trace.num_bytes.of(seen.rows[copies])
     moved = int(num_bytes[num_bytes != ABSENT].sum())
-    names = {trace.names[name] for name in trace.name[work.rows[copies]]}
+    names = {trace.names[name] for name in trace.name[seen.rows[copies]]}
     how = f" of {format_bytes(moved)}" if moved else ""
     if any("pageable" in name.lower() for name in names):
         how += ", some of them from or to pageable memory,"
@@ -201,13 +214,17 @@ def _data_loading(seen: Seen) -> Finding | None:
 
 def _small_operations(seen: Seen) -> Finding | None:
     """Operators over elements in a row: as one, the longest of them would be what is left."""
+    if seen.steps is None:
+        return None
     saved_ns, total_ns, num = 0, 0, 0
+    copies = set(seen.trace.rows("memcpy", "memset").tolist())
     for run in runs_between(seen.steps.pieces):
-        mine = [piece.ns for piece in run if piece.kind != "other" and piece.ns > 0]
-        if len(mine) > 1:
-            saved_ns += sum(mine) - max(mine)
-            total_ns += sum(mine)
-            num += len(mine)
+        for can_be_one, pieces in groupby(run, lambda piece: _is_over_elements(piece, copies)):
+            mine = [piece.ns for piece in pieces if piece.ns > 0]
+            if can_be_one and len(mine) > 1:
+                saved_ns += sum(mine) - max(mine)
+                total_ns += sum(mine)
+                num += len(mine)
     if not num:
         return None
     return Finding(
@@ -223,8 +240,16 @@ def _small_operations(seen: Seen) -> Finding | None:
     )
 
 
+def _is_over_elements(piece: Piece, copies: set[int]) -> bool:
+    """Whether a compiler can make one kernel of this and its like beside it."""
+    if piece.row in copies:
+        return False
+    return piece.kind in ("elementwise", "normalisation") or "softmax" in piece.name.lower()
+
+
 def _dequantising(seen: Seen) -> Finding | None:
-    pieces = [piece for piece in seen.steps.pieces if is_quantizing(piece.name)]
+    steps = () if seen.steps is None else seen.steps.pieces
+    pieces = [piece for piece in steps if is_quantizing(piece.name)]
     total_ns = sum(piece.ns for piece in pieces)
     if not total_ns:
         return None
@@ -246,7 +271,7 @@ def _dequantising(seen: Seen) -> Finding | None:
 
 
 def _unfused_attention(seen: Seen) -> Finding | None:
-    between = written_out_attention(seen.steps.pieces)
+    between = [] if seen.steps is None else written_out_attention(seen.steps.pieces)
     total_ns = sum(piece.ns for pieces in between for piece in pieces)
     if not total_ns:
         return None
@@ -303,7 +328,7 @@ def _communication(seen: Seen) -> Finding | None:
 
 def _python(seen: Seen) -> Finding | None:
     host = seen.host
-    if host is None or seen.device is not None:
+    if host is None or seen.device is not None or seen.steps is None:
         return None
     idle_ns = min(host.python_ns, seen.steps.idle_ns)
     if idle_ns < _SMALLEST_PYTHON * seen.wall_ns:
@@ -319,14 +344,6 @@ def _python(seen: Seen) -> Finding | None:
         levers=("engine=onnxruntime", "engine=torch-compile", "batch=32"),
         advice="Run the model as one graph, or give each call more to do.",
     )
-
-
-def _kernels(seen: Seen) -> list[tuple[int, int]]:
-    """The rows of the step's kernels, each with its time in nanoseconds."""
-    trace, window = seen.trace, seen.window
-    rows = trace.rows("kernel")
-    rows = rows[(trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)]
-    return list(zip(rows.tolist(), trace.duration_ns[rows].tolist(), strict=True))
 
 
 RULES: tuple[Callable[[Seen], Finding | None], ...] = (

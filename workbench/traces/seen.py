@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from workbench.core.errors import TooLargeError
 from workbench.traces.enclosure import enclose
 from workbench.traces.host import HostStep, calls_that_wait, host_step
+from workbench.traces.intervals import Times
 from workbench.traces.pieces import Sequence, sequence
 from workbench.traces.steps import Step, steps
-from workbench.traces.trace import Trace
+from workbench.traces.trace import ABSENT, Trace
 from workbench.traces.windows import Window, median_window
+from workbench.traces.work import device_work
 
 # A call of the host that takes so much of a step is no launch among others.
 _SLOW_CALL = 0.25
@@ -21,15 +25,20 @@ _SLOW_CALL = 0.25
 class Seen:
     """The step of median time. `slowest` is the row and the time of a call that takes much of it.
 
-    `device` is None without work of one, `host` without operators.
+    `device` is None without work of one, `host` without operators, `steps` where there are too
+    many pieces to look at each. `rows`, `starts` and `ends` are the device's work, as far as it
+    lies in the step.
     """
 
     trace: Trace
     window: Window
-    steps: Sequence
+    steps: Sequence | None
     device: Step | None
     host: HostStep | None
     slowest: tuple[int, int] | None
+    rows: NDArray[np.intp]
+    starts: Times
+    ends: Times
 
     @property
     def wall_ns(self) -> int:
@@ -50,14 +59,26 @@ def look(trace: Trace) -> Seen | None:
     if window is None:
         return None
     found = [one for one in steps(trace) if one.start_ns == window.start_ns]
+    # Where several devices work, the one that works most.
+    device = max(found, key=lambda one: one.busy_ns, default=None)
+    work = device_work(trace)
+    inside = (work.ends > window.start_ns) & (work.starts < window.end_ns)
+    number = ABSENT if device is None or device.device is None else device.device
+    inside &= trace.device[work.rows] == number
+    try:
+        pieces = sequence(trace, window)
+    except TooLargeError:
+        pieces = None
     return Seen(
         trace=trace,
         window=window,
-        steps=sequence(trace, window),
-        # Where several devices work, the one that works most.
-        device=max(found, key=lambda one: one.busy_ns, default=None),
+        steps=pieces,
+        device=device,
         host=host_step(trace, window),
         slowest=_slowest_call(trace, window),
+        rows=work.rows[inside],
+        starts=np.maximum(work.starts[inside], window.start_ns),
+        ends=np.minimum(work.ends[inside], window.end_ns),
     )
 
 

@@ -6,10 +6,13 @@ else is accepted: a pickle that names any global could run code when it is opene
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,13 @@ from workbench.traces.numbers import NS_PER_US, whole_number
 # `segment_alloc` and `segment_free` (and their `map` twins) what is reserved.
 ALLOCATED = {"alloc": 1, "free_completed": -1}
 RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+# What unpickling may take: this, and so many times the pickle's own size.
+_MOST_MEMORY = 1 << 30
+_OF_CONTENT = 64
+# A pickle may name one list a million times.
+_MOST_BLOCKS = 20_000_000
+_MOST_DEVICES = 1024
+_LATEST_US = 4 * 10**15
 _ACTIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")
 _UNREADABLE = (
     pickle.UnpicklingError,
@@ -84,7 +94,7 @@ class Snapshot:
     segments: tuple[Segment, ...]
     blocks: tuple[Block, ...]
     actions: tuple[str, ...]
-    action: NDArray[np.uint8]
+    action: NDArray[np.int32]
     device: NDArray[np.int16]
     time_ns: NDArray[np.int64]
     address: NDArray[np.int64]
@@ -138,7 +148,8 @@ def read_snapshot(content: bytes) -> Snapshot:
     UnsupportedFormatError where it is damaged or holds something else.
     """
     try:
-        found = _PlainUnpickler(io.BytesIO(content)).load()
+        with _bounded_memory(_MOST_MEMORY + _OF_CONTENT * len(content)):
+            found = _PlainUnpickler(io.BytesIO(content)).load()
     except _UNREADABLE as error:
         raise UnsupportedFormatError(
             f"it is a damaged pickle ({type(error).__name__}: {error}); take the snapshot again."
@@ -146,6 +157,30 @@ def read_snapshot(content: bytes) -> Snapshot:
     if not isinstance(found, dict) or not isinstance(found.get("segments"), list):
         raise UnsupportedFormatError("it is a pickle, and no memory snapshot of PyTorch.")
     return _Builder().snapshot(found)
+
+
+@contextlib.contextmanager
+def _bounded_memory(num_bytes: int) -> Iterator[None]:
+    """Let this process take no more than so much beyond what it has, where Linux can tell.
+
+    A pickle of ten bytes can ask for a table of 64 GB.
+    """
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    except (ImportError, OSError, IndexError, ValueError):
+        yield
+        return
+    limit = pages * resource.getpagesize() + num_bytes
+    for other in (soft, hard):
+        limit = limit if other == resource.RLIM_INFINITY else min(limit, other)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 class _Builder:
@@ -165,6 +200,7 @@ class _Builder:
                 continue
             segments.append(segment)
             blocks += self._blocks(one, len(segments) - 1, segment.address)
+            _refuse_too_many(len(blocks))
         traces = found.get("device_traces")
         columns = self._events(traces if isinstance(traces, list) else [])
         return Snapshot(
@@ -202,7 +238,8 @@ class _Builder:
 
     def _events(self, traces: list[Any]) -> dict[str, Any]:
         rows: list[tuple[int, int, int, int, int, int]] = []
-        for device, trace in enumerate(traces):
+        for device, trace in enumerate(traces[:_MOST_DEVICES]):
+            _refuse_too_many(len(rows) + (len(trace) if isinstance(trace, list) else 0))
             for one in _dictionaries(trace):
                 action = one.get("action")
                 num_bytes = whole_number(one.get("size"))
@@ -211,18 +248,19 @@ class _Builder:
                     self._num_left_out += 1
                     continue
                 time_us = whole_number(one.get("time_us"))
+                is_known = time_us is not None and 0 <= time_us <= _LATEST_US
                 rows.append(
                     (
                         self._actions.setdefault(action, len(self._actions)),
                         device,
-                        -1 if time_us is None else time_us * NS_PER_US,
+                        time_us * NS_PER_US if time_us is not None and is_known else -1,
                         address,
                         num_bytes,
                         self._stack(one.get("frames")),
                     )
                 )
         table = np.array(rows, dtype=np.int64).reshape(-1, 6)
-        kinds = (np.uint8, np.int16, np.int64, np.int64, np.int64, np.int32)
+        kinds = (np.int32, np.int16, np.int64, np.int64, np.int64, np.int32)
         names = ("action", "device", "time_ns", "address", "num_bytes", "stack")
         return {
             name: table[:, place].astype(kind)
@@ -237,8 +275,8 @@ class _Builder:
         if known is None:
             stack = tuple(
                 Frame(
-                    name=str(one.get("name", "")),
-                    file=str(one.get("filename", "")),
+                    name=_text(one.get("name")),
+                    file=_text(one.get("filename")),
                     line=whole_number(one.get("line")),
                 )
                 for one in _dictionaries(frames)
@@ -261,6 +299,17 @@ def _segment(one: dict[str, Any]) -> Segment | None:
         stream=whole_number(one.get("stream")),
         pool=(pair[0] or 0, pair[1] or 0) if len(pair) == 2 else (0, 0),
     )
+
+
+def _refuse_too_many(num: int) -> None:
+    if num > _MOST_BLOCKS:
+        raise UnsupportedFormatError(
+            f"it lists more than {_MOST_BLOCKS:,} blocks or events, which no allocator holds."
+        )
+
+
+def _text(found: Any) -> str:
+    return found if isinstance(found, str) else ""
 
 
 def _dictionaries(found: Any) -> list[dict[str, Any]]:

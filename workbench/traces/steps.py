@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,117 +69,181 @@ def steps(trace: Trace, links: Links | None = None) -> tuple[Step, ...]:
     work = device_work(trace)
     marked = windows(trace)
     made = []
-    for device in np.unique(trace.device[links.work]):
-        side = _Device(trace, work, links, int(device))
-        made += [side.step(number, start, end) for number, start, end in marked]
+    for number in np.unique(trace.device[links.work]):
+        device = _Device(trace, work, links, int(number))
+        made += [device.work_in(start, end).step(number) for number, start, end in marked]
     return tuple(sorted(made, key=lambda one: (one.start_ns, one.device or 0)))
 
 
+def waits_for_host(trace: Trace, device: int | None, start: int, end: int) -> tuple[Times, Times]:
+    """When a device had nothing to do between two moments because nothing had been launched."""
+    number = ABSENT if device is None else device
+    found = _Device(trace, device_work(trace), link(trace), number).work_in(start, end)
+    begin, until, _ = found.gaps()
+    kept = until > begin
+    return begin[kept], until[kept]
+
+
 class _Device:
-    """The work of one device, in the order of its starts."""
+    """The work of one device, in the order of its starts, and what the host did beside it."""
 
     def __init__(self, trace: Trace, work: Work, links: Links, device: int) -> None:
-        self._trace = trace
-        self._number = None if device == ABSENT else device
         mine = trace.device[links.work] == device
         rows, launch = links.work[mine], links.launch[mine]
         order = np.argsort(trace.start_ns[rows], kind="stable")
-        self._rows = rows[order]
-        launch = launch[order]
-        self._starts, self._ends = work.starts[mine][order], work.ends[mine][order]
+        rows, launch = rows[order], launch[order]
+        is_copy = np.isin(rows, trace.rows("memcpy", "memset"))
         is_collective = np.array([kernel_class(name) == "collective" for name in trace.names])
-        self._is_copy = np.isin(self._rows, trace.rows("memcpy", "memset"))
-        self._is_collective = ~self._is_copy & is_collective[trace.name[self._rows]]
-        # A kernel that starts before its launch ends (the launch of another thread, or a skewed
-        # clock) was not waited for.
-        self._launched = np.where(launch == ABSENT, ABSENT, trace.end_ns[launch])
-        self._waiting = _times(trace, calls_that_wait(trace))
-        self._loading = _times(trace, calls_that_load(trace))
+        self._all = _Work(
+            device=None if device == ABSENT else device,
+            span=(0, 0),
+            starts=work.starts[mine][order],
+            ends=work.ends[mine][order],
+            # A kernel that starts before its launch ends (the launch of another thread, or a
+            # skewed clock) was not waited for.
+            launched=np.where(launch == ABSENT, ABSENT, _ends(trace, launch)),
+            is_copy=is_copy,
+            is_collective=~is_copy & is_collective[trace.name[rows]],
+            num_bytes=trace.num_bytes.of(rows),
+            waiting=merged(*_times(trace, calls_that_wait(trace))),
+            loading=merged(*_times(trace, calls_that_load(trace))),
+        )
+        self._reach = np.maximum.accumulate(self._all.ends) if len(rows) else self._all.ends
 
-    def step(self, number: int | None, start: int, end: int) -> Step:
-        inside = (self._ends > start) & (self._starts < end)
-        copy, collective = inside & self._is_copy, inside & self._is_collective
+    def work_in(self, start: int, end: int) -> _Work:
+        """What can matter to the time between two moments, and the next work after it."""
+        low = int(np.searchsorted(self._reach, start, side="right"))
+        high = int(np.searchsorted(self._all.starts, end)) + 1
+        part = slice(min(low, high), high)
+        whole = self._all
+        return replace(
+            whole,
+            span=(start, end),
+            starts=whole.starts[part],
+            ends=whole.ends[part],
+            launched=whole.launched[part],
+            is_copy=whole.is_copy[part],
+            is_collective=whole.is_collective[part],
+            num_bytes=whole.num_bytes[part],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """Columns of one length: work of a device, in the order of its starts.
+
+    `span` is the time that is asked about; `waiting` and `loading` are the host's.
+    """
+
+    device: int | None
+    span: tuple[int, int]
+    starts: Times
+    ends: Times
+    launched: Times
+    is_copy: NDArray[np.bool_]
+    is_collective: NDArray[np.bool_]
+    num_bytes: NDArray[np.int64]
+    waiting: tuple[Times, Times]
+    loading: tuple[Times, Times]
+
+    def step(self, number: int | None) -> Step:
+        start, end = self.span
+        inside = (self.ends > start) & (self.starts < end)
+        copy, collective = inside & self.is_copy, inside & self.is_collective
         compute = inside & ~copy & ~collective
-        compute_ns = self._covered(compute, start, end)
-        with_collectives_ns = self._covered(compute | collective, start, end)
-        busy_ns = self._covered(inside, start, end)
-        idle = self._idle(start, end)
-        begun = (self._starts >= start) & (self._starts < end)
-        num_bytes = self._trace.num_bytes.of(self._rows[begun & self._is_copy])
+        compute_ns = self._covered(compute)
+        with_collectives_ns = self._covered(compute | collective)
+        busy_ns = self._covered(inside)
+        begun = (self.starts >= start) & (self.starts < end)
+        num_bytes = self.num_bytes[begun & self.is_copy]
         known = num_bytes[num_bytes != ABSENT]
         return Step(
             number=number,
-            device=self._number,
+            device=self.device,
             start_ns=start,
             wall_ns=end - start,
             compute_ns=compute_ns,
             communication_ns=with_collectives_ns - compute_ns,
             copy_ns=busy_ns - with_collectives_ns,
-            **idle,
-            num_kernels=int((begun & ~self._is_copy).sum()),
-            num_copies=int((begun & self._is_copy).sum()),
+            **self._idle(),
+            num_kernels=int((begun & ~self.is_copy).sum()),
+            num_copies=int((begun & self.is_copy).sum()),
             copied_bytes=int(known.sum()) if len(known) else None,
-            all_communication_ns=self._covered(collective, start, end),
-            all_copy_ns=self._covered(copy, start, end),
-            queue_depth=self._queue_depth(begun, end - start),
+            all_communication_ns=self._covered(collective),
+            all_copy_ns=self._covered(copy),
+            queue_depth=self._queue_depth(begun),
         )
 
-    def _queue_depth(self, begun: NDArray[np.bool_], wall_ns: int) -> float | None:
+    def _covered(self, chosen: NDArray[np.bool_]) -> int:
+        return covered(*clipped(self.starts[chosen], self.ends[chosen], *self.span))
+
+    def _queue_depth(self, begun: NDArray[np.bool_]) -> float | None:
         """Mean number of launched pieces of work that had not begun yet."""
-        linked = begun & (self._launched != ABSENT)
+        linked = begun & (self.launched != ABSENT)
+        wall_ns = self.span[1] - self.span[0]
         if not linked.any() or wall_ns <= 0:
             return None
-        waited = np.maximum(self._starts[linked] - self._launched[linked], 0)
+        waited = np.maximum(self.starts[linked] - self.launched[linked], 0)
         return float(waited.sum()) / wall_ns
 
-    def _covered(self, chosen: NDArray[np.bool_], start: int, end: int) -> int:
-        return covered(*clipped(self._starts[chosen], self._ends[chosen], start, end))
+    def gaps(self) -> tuple[Times, Times, Times]:
+        """Gaps between work: when each begins, until when it waits for a launch, and its end.
 
-    def _idle(self, start: int, end: int) -> dict[str, int]:
-        """Idle time by its cause."""
-        begin, finish = gaps(self._starts, self._ends, start, end)
+        Where the launch of what follows is not in the trace nothing is known of the wait, and
+        the second is -1.
+        """
+        begin, finish = gaps(self.starts, self.ends, *self.span)
         # What ended the gap: the work that starts then, or the next one after the step.
-        following = np.searchsorted(self._starts, finish)
-        has_next = following < len(self._starts)
+        following = np.searchsorted(self.starts, finish)
+        has_next = following < len(self.starts)
         launched = np.full(len(begin), ABSENT, dtype=np.int64)
-        launched[has_next] = self._launched[following[has_next]]
-        unexplained = has_next & (launched == ABSENT)
+        launched[has_next] = self.launched[following[has_next]]
         # After the last work nothing was launched: the device waits for the host to the end.
         until = np.where(has_next, np.clip(launched, begin, finish), finish)
-        until[unexplained] = begin[unexplained]
+        until[has_next & (launched == ABSENT)] = ABSENT
+        return begin, until, finish
+
+    def _idle(self) -> dict[str, int]:
+        """Idle time by its cause."""
+        begin, until, finish = self.gaps()
+        unexplained = until == ABSENT
         kept = until > begin
         waited = begin[kept], until[kept]
-        loading = clipped(*self._loading, start, end)
         # The first gap follows the end of the step before, in which every profiler waits.
-        is_after_wait = (begin > start) & self._is_in_wait(begin)
+        is_after_wait = (begin > self.span[0]) & self._is_in_wait(begin)
         behind = begin[kept & is_after_wait], until[kept & is_after_wait]
         free = begin[kept & ~is_after_wait], until[kept & ~is_after_wait]
-        waiting = clipped(*self._waiting, start, end)
+        loading, waiting = clipped(*self.loading, *self.span), clipped(*self.waiting, *self.span)
         loading_ns = shared(*waited, *loading)
         # In a call that waits and does not load.
         waiting_ns = shared(*free, *_both(waiting, loading)) - shared(*free, *loading)
         behind_ns = int((behind[1] - behind[0]).sum()) - shared(*behind, *loading)
         waited_ns = int((waited[1] - waited[0]).sum())
         synchronising_ns = waiting_ns + behind_ns
+        known = ~unexplained
         return {
             "loading_ns": loading_ns,
             "host_bound_ns": waited_ns - loading_ns - synchronising_ns,
             "synchronising_ns": synchronising_ns,
-            "latency_ns": int((finish - until)[~unexplained].sum()),
+            "latency_ns": int((finish - np.maximum(until, begin))[known].sum()),
             "unexplained_ns": int((finish - begin)[unexplained].sum()),
         }
 
     def _is_in_wait(self, moments: Times) -> NDArray[np.bool_]:
         """Whether the host was in a synchronising call at each of these moments."""
-        starts, ends = merged(*self._waiting)
+        starts, ends = self.waiting
         if len(starts) == 0:
             return np.zeros(len(moments), dtype=np.bool_)
         place = np.searchsorted(starts, moments, side="right") - 1
         return (place >= 0) & (ends[place] >= moments)
 
 
+def _ends(trace: Trace, rows: NDArray[np.intp]) -> Times:
+    return trace.start_ns[rows] + trace.duration_ns[rows]
+
+
 def _times(trace: Trace, rows: NDArray[np.intp]) -> tuple[Times, Times]:
-    return trace.start_ns[rows], trace.end_ns[rows]
+    return trace.start_ns[rows], _ends(trace, rows)
 
 
 def _both(some: tuple[Times, Times], others: tuple[Times, Times]) -> tuple[Times, Times]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from workbench.core.json import Json
 from workbench.traces.arithmetic import RooflinePoint, roofline
-from workbench.traces.enclosure import enclose
+from workbench.traces.enclosure import Enclosure, enclose
 from workbench.traces.findings import findings
 from workbench.traces.host import HostStep, host_steps
 from workbench.traces.links import link
@@ -96,12 +96,12 @@ def summarise(trace: Trace, name: str) -> Summary:
         operators_by_shape=by_shape,
         roofline=roofline(by_shape),
         modules=module_rows(trace, links, enclosure),
-        memory=tuple(_memory_use(trace, curve) for curve in curves(trace)),
+        memory=tuple(_memory_use(trace, curve, enclosure) for curve in curves(trace)),
     )
 
 
-def _memory_use(trace: Trace, curve: Curve) -> MemoryUse:
-    found = live(trace, curve)
+def _memory_use(trace: Trace, curve: Curve, enclosure: Enclosure) -> MemoryUse:
+    found = live(trace, curve, enclosure=enclosure)
     reserved = curve.reserved_bytes
     return MemoryUse(
         device=curve.device,

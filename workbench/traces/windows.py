@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.traces.trace import Trace
 
-_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_STEP = re.compile(r"^ProfilerStep#(\d{1,9})$")
 _RUN = "model_run"
 
 
@@ -42,14 +42,19 @@ def median_window(trace: Trace) -> Window | None:
 
 
 def _marked(trace: Trace) -> list[Window]:
+    matches = [_STEP.match(name) for name in trace.names]
+    number_of = np.array([-1 if match is None else int(match[1]) for match in matches])
+    rows = trace.rows("annotation")
+    if not len(number_of) or not len(rows):
+        return []
+    rows = rows[number_of[trace.name[rows]] >= 0]
+    starts, durations = trace.start_ns[rows].tolist(), trace.duration_ns[rows].tolist()
     found: dict[int, Window] = {}
-    for row in trace.rows("annotation").tolist():
-        match = _STEP.match(trace.names[trace.name[row]])
-        if match is not None:
-            number = int(match[1])
-            start, end = int(trace.start_ns[row]), int(trace.end_ns[row])
-            before = found.get(number, Window(number, start, end))
-            found[number] = Window(number, min(before.start_ns, start), max(before.end_ns, end))
+    for row, start, duration in zip(rows.tolist(), starts, durations, strict=True):
+        number = int(number_of[trace.name[row]])
+        before = found.get(number, Window(number, start, start + duration))
+        end = max(before.end_ns, start + duration)
+        found[number] = Window(number, min(before.start_ns, start), end)
     return [found[number] for number in sorted(found)]
 
 
