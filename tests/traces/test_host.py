@@ -21,6 +21,7 @@ def test_a_steps_times_add_up(tmp_path: Path) -> None:
         complete("cpu_op", "aten::addmm", 42, 10),
         launch(65, 5, correlation=1),
         complete("cuda_runtime", "cudaDeviceSynchronize", 80, 15),
+        complete("overhead", "Activity Buffer Request", 72, 4, pid=-1, tid=0),
         # Another thread's, and one that runs a backward pass for this one.
         complete("cpu_op", "aten::mul", 0, 100, tid=2),
         complete("cpu_op", "autograd::engine::evaluate_function: MulBackward0", 97, 2, tid=3),
@@ -32,7 +33,8 @@ def test_a_steps_times_add_up(tmp_path: Path) -> None:
         loading_ns=30_000,
         waiting_ns=15_000,
         operators_ns=27_000,
-        python_ns=28_000,
+        overhead_ns=4_000,
+        python_ns=24_000,
     )
 
 

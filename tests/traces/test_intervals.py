@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.traces.oracle import busy
-from workbench.traces.intervals import covered, merged, shared
+from workbench.traces.intervals import covered, merged, shared, without
 
 
 def test_spans_that_touch_or_overlap_become_one() -> None:
@@ -33,3 +33,15 @@ def test_what_two_kinds_share() -> None:
 def test_no_spans_cover_nothing() -> None:
     none = np.zeros(0, dtype=np.int64)
     assert covered(none, none) == shared(none, none, none, none) == 0
+
+
+def test_what_others_do_not_cover_is_left() -> None:
+    spans = np.array([0, 20, 40]), np.array([10, 30, 50])
+    others = np.array([5, 8, 22, 45]), np.array([9, 12, 24, 60])
+    starts, ends = without(*spans, *others)
+    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [
+        (0, 5), (20, 22), (24, 30), (40, 45),
+    ]  # fmt: skip
+    none = np.array([], dtype=np.int64)
+    assert [part.tolist() for part in without(*spans, none, none)] == [[0, 20, 40], [10, 30, 50]]
+    assert without(none, none, *others)[0].tolist() == []

@@ -19,8 +19,10 @@ PARTS = (
     "loading_ns",
     "host_bound_ns",
     "synchronising_ns",
+    "dependency_ns",
     "latency_ns",
     "unexplained_ns",
+    "overhead_ns",
 )
 NCCL = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"
 
@@ -198,3 +200,32 @@ def test_a_copy_that_blocks_waits(tmp_path: Path, name: str) -> None:
 def test_a_step_number_beyond_all_reason_is_no_step(tmp_path: Path) -> None:
     events = [complete("user_annotation", "ProfilerStep#" + "9" * 5000, 0, 5), kernel("a", 0, 9)]
     assert only(tmp_path, events).number is None
+
+
+def test_what_the_profiler_takes_itself_is_neither_work_nor_idle(tmp_path: Path) -> None:
+    events = [
+        mark(0, 0, 60),
+        complete("overhead", "Activity Buffer Request", 2, 10, pid=-1, tid=0),
+        launch(20, 5, correlation=1),
+        kernel("a", 30, 30, correlation=1),
+    ]
+    step = only(tmp_path, events)
+    assert parts(step) == {
+        "compute_ns": 30, "host_bound_ns": 15, "latency_ns": 5, "overhead_ns": 10,
+    }  # fmt: skip
+    assert step.idle_ns == 20_000
+
+
+def test_a_stream_that_waits_for_another_is_named(tmp_path: Path) -> None:
+    waits = {"device": 0, "stream": 8, "wait_on_stream": 7}
+    events = [
+        mark(0, 0, 60),
+        launch(0, 2, correlation=1),
+        complete("cuda_sync", "Stream Wait Event", 3, 1, pid=0, tid=8, **waits),
+        launch(5, 2, correlation=2),
+        kernel("a", 2, 28, correlation=1),
+        kernel("b", 38, 22, correlation=2, stream=8),
+    ]
+    assert parts(only(tmp_path, events)) == {
+        "compute_ns": 50, "host_bound_ns": 2, "dependency_ns": 8,
+    }  # fmt: skip

@@ -31,8 +31,8 @@ class HostStep:
 
     While one lies in another the first of these counts: the thread that drives the model loads
     data (`loading_ns`) or waits for the device in a synchronising call (`waiting_ns`); it, or one
-    that runs a backward pass for it, is in operators and launches (`operators_ns`); what is left
-    is Python between them (`python_ns`).
+    that runs a backward pass for it, is in operators and launches (`operators_ns`); the profiler
+    is busy itself (`overhead_ns`); what is left is Python between them (`python_ns`).
     """
 
     number: int | None
@@ -40,6 +40,7 @@ class HostStep:
     loading_ns: int
     waiting_ns: int
     operators_ns: int
+    overhead_ns: int
     python_ns: int
 
 
@@ -78,6 +79,7 @@ class _Host:
             _spans(trace, loading[trace.lane[loading] == driving]),
             _spans(trace, waiting[trace.lane[waiting] == driving]),
             _spans(trace, rows[np.isin(trace.lane[rows], lanes)]),
+            _spans(trace, trace.rows("overhead")),
         )
 
     def step(self, window: Window) -> HostStep | None:
@@ -89,8 +91,10 @@ class _Host:
             starts.append(begin)
             ends.append(finish)
             reached.append(covered(np.concatenate(starts), np.concatenate(ends)))
-        loading_ns, waiting_ns, operators_ns = (high - low for low, high in pairwise(reached))
-        if not reached[-1]:
+        loading_ns, waiting_ns, operators_ns, overhead_ns = (
+            high - low for low, high in pairwise(reached)
+        )
+        if not loading_ns + waiting_ns + operators_ns:
             return None
         return HostStep(
             number=window.number,
@@ -98,6 +102,7 @@ class _Host:
             loading_ns=loading_ns,
             waiting_ns=waiting_ns,
             operators_ns=operators_ns,
+            overhead_ns=overhead_ns,
             python_ns=window.wall_ns - reached[-1],
         )
 

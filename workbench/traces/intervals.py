@@ -48,3 +48,27 @@ def gaps(starts: Times, ends: Times, low: int, high: int) -> tuple[Times, Times]
     finish = np.concatenate((starts, [high]))
     kept = finish > begin
     return begin[kept], finish[kept]
+
+
+def without(
+    starts: Times, ends: Times, other_starts: Times, other_ends: Times
+) -> tuple[Times, Times]:
+    """What of the spans no other covers. The spans neither touch nor overlap, and are in order."""
+    begin, finish = merged(other_starts, other_ends)
+    if len(begin) == 0 or len(starts) == 0:
+        return starts, ends
+    low, high = int(starts[0]), int(ends[-1])
+    free_begin, free_finish = gaps(begin, finish, low, high)
+    # Each span is cut at every other's edges; of the pieces those count that lie in a free part.
+    edges = np.unique(np.concatenate((starts, ends, free_begin, free_finish)))
+    left, right = edges[:-1], edges[1:]
+    kept = _covers(starts, ends, left) & _covers(free_begin, free_finish, left)
+    return left[kept], right[kept]
+
+
+def _covers(starts: Times, ends: Times, moments: Times) -> NDArray[np.bool_]:
+    """Whether one of the spans, which are apart and in order, runs at each moment."""
+    if len(starts) == 0:
+        return np.zeros(len(moments), dtype=np.bool_)
+    place = np.searchsorted(starts, moments, side="right") - 1
+    return (place >= 0) & (ends[place] > moments)

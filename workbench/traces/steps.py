@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.traces.host import calls_that_load, calls_that_wait
-from workbench.traces.intervals import Times, clipped, covered, gaps, merged, shared
+from workbench.traces.intervals import Times, clipped, covered, gaps, merged, shared, without
 from workbench.traces.kernels import kernel_class
 from workbench.traces.links import Links, link
 from workbench.traces.trace import ABSENT, Trace
 from workbench.traces.windows import windows
 from workbench.traces.work import Work, device_work
+
+_STREAM_WAITS = "Stream Wait Event"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +28,10 @@ class Step:
     ends with the next work: until that was launched the device waited for the host, which
     fetched data (`loading_ns`), was in a synchronising call, or had been in one when the device
     ran out of work and so could not be ahead of it (`synchronising_ns`), or was too slow
-    (`host_bound_ns`); from then on it is `latency_ns`, of the launch or of something it depends
-    on. Before work whose launch is not in the trace it is `unexplained_ns`.
+    (`host_bound_ns`); from then on it is `dependency_ns` where its stream had been told to wait
+    for another one, else `latency_ns`. Time in which the profiler says that it was busy itself is
+    `overhead_ns` and none of these. Before work whose launch is not in the trace it is
+    `unexplained_ns`.
 
     `queue_depth` is how much launched work waited for its turn, on average over the step: below
     one the host is hardly ahead of the device. None where no work has its launch in the trace.
@@ -43,8 +47,10 @@ class Step:
     loading_ns: int
     host_bound_ns: int
     synchronising_ns: int
+    dependency_ns: int
     latency_ns: int
     unexplained_ns: int
+    overhead_ns: int
     num_kernels: int
     num_copies: int
     copied_bytes: int | None
@@ -59,8 +65,8 @@ class Step:
 
     @property
     def idle_ns(self) -> int:
-        """When none did."""
-        return self.wall_ns - self.busy_ns
+        """When none did, and the profiler had nothing to do either."""
+        return self.wall_ns - self.busy_ns - self.overhead_ns
 
 
 def steps(trace: Trace, links: Links | None = None) -> tuple[Step, ...]:
@@ -79,7 +85,7 @@ def waits_for_host(trace: Trace, device: int | None, start: int, end: int) -> tu
     """When a device had nothing to do between two moments because nothing had been launched."""
     number = ABSENT if device is None else device
     found = _Device(trace, device_work(trace), link(trace), number).work_in(start, end)
-    begin, until, _ = found.gaps()
+    begin, until, _, _ = found.gaps()
     kept = until > begin
     return begin[kept], until[kept]
 
@@ -103,10 +109,12 @@ class _Device:
             # skewed clock) was not waited for.
             launched=np.where(launch == ABSENT, ABSENT, _ends(trace, launch)),
             is_copy=is_copy,
+            is_dependent=_follows_a_wait(trace, rows, launch),
             is_collective=~is_copy & is_collective[trace.name[rows]],
             num_bytes=trace.num_bytes.of(rows),
             waiting=merged(*_times(trace, calls_that_wait(trace))),
             loading=merged(*_times(trace, calls_that_load(trace))),
+            overhead=merged(*_times(trace, trace.rows("overhead"))),
         )
         self._reach = np.maximum.accumulate(self._all.ends) if len(rows) else self._all.ends
 
@@ -123,6 +131,7 @@ class _Device:
             ends=whole.ends[part],
             launched=whole.launched[part],
             is_copy=whole.is_copy[part],
+            is_dependent=whole.is_dependent[part],
             is_collective=whole.is_collective[part],
             num_bytes=whole.num_bytes[part],
         )
@@ -132,7 +141,8 @@ class _Device:
 class _Work:
     """Columns of one length: work of a device, in the order of its starts.
 
-    `span` is the time that is asked about; `waiting` and `loading` are the host's.
+    `span` is the time that is asked about; `waiting`, `loading` and the profiler's `overhead` are
+    of the host. `is_dependent` work had to wait for another stream.
     """
 
     device: int | None
@@ -141,10 +151,12 @@ class _Work:
     ends: Times
     launched: Times
     is_copy: NDArray[np.bool_]
+    is_dependent: NDArray[np.bool_]
     is_collective: NDArray[np.bool_]
     num_bytes: NDArray[np.int64]
     waiting: tuple[Times, Times]
     loading: tuple[Times, Times]
+    overhead: tuple[Times, Times]
 
     def step(self, number: int | None) -> Step:
         start, end = self.span
@@ -186,11 +198,11 @@ class _Work:
         waited = np.maximum(self.starts[linked] - self.launched[linked], 0)
         return float(waited.sum()) / wall_ns
 
-    def gaps(self) -> tuple[Times, Times, Times]:
+    def gaps(self) -> tuple[Times, Times, Times, NDArray[np.bool_]]:
         """Gaps between work: when each begins, until when it waits for a launch, and its end.
 
         Where the launch of what follows is not in the trace nothing is known of the wait, and
-        the second is -1.
+        the second is -1. The last says whether what follows had to wait for another stream.
         """
         begin, finish = gaps(self.starts, self.ends, *self.span)
         # What ended the gap: the work that starts then, or the next one after the step.
@@ -201,32 +213,45 @@ class _Work:
         # After the last work nothing was launched: the device waits for the host to the end.
         until = np.where(has_next, np.clip(launched, begin, finish), finish)
         until[has_next & (launched == ABSENT)] = ABSENT
-        return begin, until, finish
+        is_dependent = np.zeros(len(begin), dtype=np.bool_)
+        is_dependent[has_next] = self.is_dependent[following[has_next]]
+        return begin, until, finish, is_dependent
 
     def _idle(self) -> dict[str, int]:
         """Idle time by its cause."""
-        begin, until, finish = self.gaps()
+        begin, until, finish, is_dependent = self.gaps()
+        overhead = clipped(*self.overhead, *self.span)
         unexplained = until == ABSENT
         kept = until > begin
-        waited = begin[kept], until[kept]
         # The first gap follows the end of the step before, in which every profiler waits.
         is_after_wait = (begin > self.span[0]) & self._is_in_wait(begin)
-        behind = begin[kept & is_after_wait], until[kept & is_after_wait]
-        free = begin[kept & ~is_after_wait], until[kept & ~is_after_wait]
+        behind, free = (
+            without(begin[chosen], until[chosen], *overhead)
+            for chosen in (kept & is_after_wait, kept & ~is_after_wait)
+        )
         loading, waiting = clipped(*self.loading, *self.span), clipped(*self.waiting, *self.span)
-        loading_ns = shared(*waited, *loading)
+        loading_ns = shared(*behind, *loading) + shared(*free, *loading)
         # In a call that waits and does not load.
         waiting_ns = shared(*free, *_both(waiting, loading)) - shared(*free, *loading)
-        behind_ns = int((behind[1] - behind[0]).sum()) - shared(*behind, *loading)
-        waited_ns = int((waited[1] - waited[0]).sum())
-        synchronising_ns = waiting_ns + behind_ns
-        known = ~unexplained
+        behind_ns = _length(*behind) - shared(*behind, *loading)
+        launched = np.maximum(until, begin)
+        is_late = ~unexplained & (finish > launched)
+        dependency_ns, latency_ns = (
+            _length(*without(launched[chosen], finish[chosen], *overhead))
+            for chosen in (is_late & is_dependent, is_late & ~is_dependent)
+        )
         return {
             "loading_ns": loading_ns,
-            "host_bound_ns": waited_ns - loading_ns - synchronising_ns,
-            "synchronising_ns": synchronising_ns,
-            "latency_ns": int((finish - np.maximum(until, begin))[known].sum()),
-            "unexplained_ns": int((finish - begin)[unexplained].sum()),
+            "host_bound_ns": _length(*behind)
+            + _length(*free)
+            - loading_ns
+            - waiting_ns
+            - behind_ns,
+            "synchronising_ns": waiting_ns + behind_ns,
+            "dependency_ns": dependency_ns,
+            "latency_ns": latency_ns,
+            "unexplained_ns": _length(*without(begin[unexplained], finish[unexplained], *overhead)),
+            "overhead_ns": shared(begin, finish, *overhead),
         }
 
     def _is_in_wait(self, moments: Times) -> NDArray[np.bool_]:
@@ -236,6 +261,32 @@ class _Work:
             return np.zeros(len(moments), dtype=np.bool_)
         place = np.searchsorted(starts, moments, side="right") - 1
         return (place >= 0) & (ends[place] >= moments)
+
+
+def _follows_a_wait(
+    trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Whether each piece of work was launched after its stream was told to wait for another.
+
+    CUPTI records that as an event of synchronisation on the waiting stream.
+    """
+    found = np.zeros(len(rows), dtype=np.bool_)
+    waits = trace.rows("sync")
+    is_wait = np.array([name == _STREAM_WAITS for name in trace.names], dtype=np.bool_)
+    waits = waits[is_wait[trace.name[waits]]]
+    linked = np.flatnonzero(launch != ABSENT)
+    for stream in np.unique(trace.stream[waits]):
+        told = np.sort(trace.start_ns[waits[trace.stream[waits] == stream]])
+        mine = linked[trace.stream[rows[linked]] == stream]
+        launched = trace.start_ns[launch[mine]]
+        order = np.argsort(launched, kind="stable")
+        num_told = np.searchsorted(told, launched[order], side="right")
+        found[mine[order]] = np.diff(num_told, prepend=0) > 0
+    return found
+
+
+def _length(starts: Times, ends: Times) -> int:
+    return int((ends - starts).sum())
 
 
 def _ends(trace: Trace, rows: NDArray[np.intp]) -> Times:

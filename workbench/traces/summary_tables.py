@@ -107,7 +107,8 @@ def _step_table(summary: Summary) -> RenderableType:
         (str(step.number) if step.number is not None else "all", str(step.device),
          _time(step.wall_ns), *(_share(part, step.wall_ns) for part in (
              step.compute_ns, step.communication_ns, step.copy_ns, step.loading_ns,
-             step.host_bound_ns, step.synchronising_ns, step.latency_ns, step.unexplained_ns)),
+             step.host_bound_ns, step.synchronising_ns, step.dependency_ns + step.latency_ns,
+             step.unexplained_ns)),
          "" if step.queue_depth is None else f"{step.queue_depth:.1f}")
         for step in summary.steps[:_SHOWN_ROWS]
     ]  # fmt: skip
@@ -135,10 +136,11 @@ def _host_table(summary: Summary) -> RenderableType:
     rows = [
         (str(step.number) if step.number is not None else "all", _time(step.wall_ns),
          *(_share(part, step.wall_ns) for part in (
-             step.operators_ns, step.waiting_ns, step.loading_ns, step.python_ns)))
+             step.operators_ns, step.waiting_ns, step.loading_ns, step.overhead_ns,
+             step.python_ns)))
         for step in summary.host_steps[:_SHOWN_ROWS]
     ]  # fmt: skip
-    titles = ("step", "time", "operators", "waiting", "loading data", "Python between")
+    titles = ("step", "time", "operators", "waiting", "loading data", "profiler", "Python between")
     return _table(titles, rows, len(summary.host_steps), "What the host's thread did in them")
 
 
