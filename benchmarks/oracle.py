@@ -1,21 +1,26 @@
 """Recorded trials, decided again beside a decision that knew the noise.
 
-`workbench.measure.replay` does the deciding. What the yardstick knows is the noise of all
-records of one state and set-up together, which no single record is long enough to tell.
+`workbench.measure.replay` does the deciding, after each visit as the scheduler does: a row that
+has as many visits as a look needs may still have to wait for its control. What the yardstick
+knows is the noise of all records of one state and set-up together, which no single record is
+long enough to tell.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.trials import STEP, Control, RawVisit, Sample, Trial
 from workbench.core.measurement import Pair, Round, Visit
 from workbench.measure.location import trimmed_error, trimmed_mean
+from workbench.measure.looks import NUM_VISITS
 from workbench.measure.offsets import estimate_offsets
 from workbench.measure.replay import Noise, replay
+from workbench.measure.verdict import decide
 
 # Five calls, of which the verdict's "typical" time leaves the slowest out.
 _NUM_CALLS = 5
@@ -106,16 +111,39 @@ def rounds_ratios(samples: Sequence[Sample]) -> dict[float, list[float]]:
         for trial in kind:
             if trial.batch not in controls:
                 continue
-            done = replay(
-                visits_again(trial.visits),
-                visits_again(controls[trial.batch].visits),
-                threshold=trial.threshold,
-                noise=noise,
-            )
-            if done.rounds_ratio is not None:
-                ratios.setdefault(trial.injected, []).append(done.rounds_ratio)
-            elif done.known_num_rounds is not None:
+            visits = visits_again(trial.visits)
+            control = visits_again(controls[trial.batch].visits)
+            own, known = _first_decisions(visits, control, trial.threshold, noise)
+            if own is not None and known is not None:
+                ratios.setdefault(trial.injected, []).append(own / known)
+            elif known is not None:
                 ratios.setdefault(trial.injected, []).append(math.inf)
-            elif done.num_rounds is not None:
+            elif own is not None:
                 ratios.setdefault(trial.injected, []).append(1.0)
     return ratios
+
+
+def _first_decisions(
+    visits: Sequence[Visit], control: Sequence[Visit], threshold: float, noise: Noise
+) -> tuple[int | None, int | None]:
+    """Rounds after which a record is decided, and after which one who knew the noise would.
+
+    None where the record ends undecided. After each visit what the control had shown by then
+    counts, and the visits up to the last look.
+    """
+    own: int | None = None
+    known: int | None = None
+    for num in range(NUM_VISITS[0], len(visits) + 1):
+        now_s = visits[num - 1].started_s
+        shown = [one for one in control if one.pairs and one.started_s <= now_s]
+        rounds = 2 * sum(len(visit.pairs) for visit in visits[:num])
+        if own is None and decide(visits[:num], shown, threshold).verdict != "undecided":
+            own = rounds
+        if known is None:
+            # As if each look were now: what the control has shown since lets it decide.
+            seen = [replace(one, started_s=now_s) for one in visits[:num]]
+            found = replay(seen, shown, threshold=threshold, noise=noise).known_num_rounds
+            known = rounds if found is not None else None
+        if own is not None and known is not None:
+            break
+    return own, known

@@ -195,8 +195,9 @@ def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_what_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     a, b = tmp_path / "eager.json", tmp_path / "fast.json"
     opened(a, host_step(("aten::linear", 20.0), ("aten::[red]gelu[/red]", 10.0)))
     opened(b, host_step(("mkl::_mkl_linear", 12.0)))

@@ -50,17 +50,16 @@ def test_ranks_without_a_collective_in_common_are_refused(tmp_path: Path) -> Non
 
 
 @needs_corpus
-def test_real_ranks_share_their_collectives() -> None:
+def test_real_ranks_of_different_groups_are_told_apart() -> None:
     paths = sorted((ROOT / "kineto").glob("hta_128rank_sampled_rank*.json.gz"))
     traces = {}
     for number, path in enumerate(paths):
         found = open_trace(path)
         assert isinstance(found, Trace)
         traces[number] = found
-    found = compare_ranks(traces)
-    for row in found.rows:
-        assert row.total_ns == row.waiting_ns + found.communication_ns
-    assert found.rows[0].num_collectives == 10
+    # These two of 128 ranks exchange with others, and end tens of milliseconds apart.
+    with pytest.raises(LoadError, match="do not end together"):
+        compare_ranks(traces)
 
 
 def test_collectives_that_do_not_end_together_are_of_other_groups(tmp_path: Path) -> None:
