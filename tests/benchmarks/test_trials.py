@@ -172,3 +172,32 @@ def test_a_decision_is_compared_with_one_that_knew_the_noise():
     assert len(ratios[0.1]) == 5
     assert all(ratio >= 1 for ratio in ratios[0.1])
     assert rounds_ratios(trials) == {}
+
+
+def test_a_row_that_waits_for_its_control_is_decided_when_that_has_shown_enough():
+    """Seven visits, and a control whose sixth comes between the sixth and the seventh."""
+    rng = np.random.default_rng(3)
+
+    def visits(middle, times):
+        values = [round((middle + rng.normal(0.0, 0.002)) / STEP) for _ in times]
+        return tuple(
+            RawVisit(
+                started_s=time,
+                own_s=0.6,
+                typical=(value,) * 6,
+                mean=(value,) * 6,
+                processes=(10 * place // 20, 100 + 10 * place // 20),
+            )
+            for place, (time, value) in enumerate(zip(times, values, strict=True))
+        )
+
+    row = made.trial(0, "busy", 0.3, batch="b", visits=visits(math.log(true_ratio(0.3)), range(7)))
+    same = made.trial(1, "busy", 0.0, batch="b", setup=row.setup, visits=visits(0.0, range(12)))
+    control = Control(
+        batch="b",
+        code=made.CODE,
+        state="busy",
+        setup=row.setup,
+        visits=visits(0.0, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]),
+    )
+    assert rounds_ratios([row, same, control])[0.3] == [1.0]
