@@ -23,8 +23,9 @@ from workbench.traces.opening import open_trace
 from workbench.traces.summary import summarise
 from workbench.traces.trace import Trace
 
-_BETWEEN = re.compile(r"\}\s*,\s*(?=\{)")
-_AFTER = re.compile(r"\s*,?\s*(\]|(?=\{)|$)")
+# Python counts the separators of ASCII as blanks, JSON does not.
+_BETWEEN = re.compile(r"\}\s*,\s*(?=\{)", re.ASCII)
+_AFTER = re.compile(r"\s*,?\s*(\]|(?=\{)|$)", re.ASCII)
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _WORD = re.compile(r"(?<=[:,\[ ])(N/A|nan|NaN|[-+]?(inf|Inf|Infinity))(?=\s*[,}\]])")
 
@@ -46,7 +47,7 @@ def recoverable(content: bytes) -> tuple[int, int] | None:
     decoder = json.JSONDecoder()
     num_read = num_dropped = 0
     place = start
-    if re.compile(r"\s*\]").match(text, place):
+    if re.compile(r"\s*\]", re.ASCII).match(text, place):
         return 0, 0
     while place < len(text):
         following = _next(text, place, decoder)
