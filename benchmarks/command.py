@@ -25,6 +25,8 @@ from workbench.core.json import Json
 from workbench.devices.cpu import describe_cpu
 
 SCHEMA_VERSION = 1
+# As a shell counts a command that SIGINT ended.
+INTERRUPTED = 130
 RESULTS = Path(__file__).resolve().parent / "results"
 ROOT = Path(__file__).resolve().parent.parent
 S = TypeVar("S")
@@ -87,8 +89,12 @@ def run(benchmark: Benchmark[S], argv: Sequence[str] | None = None) -> int:
     else:
         path = benchmark.path_of(options.out)
         options.out.mkdir(parents=True, exist_ok=True)
-        with _terminable():
-            samples = benchmark.measure(options)
+        try:
+            with _terminable():
+                samples = benchmark.measure(options)
+        except KeyboardInterrupt:
+            say(f"{benchmark.name}: stopped; what was not finished is not judged.")
+            return INTERRUPTED
         if not benchmark.keeps_own_file:
             write_samples(path, samples)
     samples = benchmark.relevant(samples)

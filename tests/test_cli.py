@@ -59,7 +59,7 @@ def test_a_wrong_use_is_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -
     ("spec", "said"),
     [
         ("onnxruntime", "not lever=value"),
-        ("engine=onyx", "no engine 'onyx'"),
+        ("engine=onyx", "no engine 'onyx'. There are torch"),
         ("engine=torch,precison=bf16", "did you mean precision"),
         ("engine=torch,precision=bf17", "bf16"),
     ],

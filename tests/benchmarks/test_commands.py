@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -370,3 +371,12 @@ def test_the_process_itself_exits_with_the_code(name, tmp_path):
         )
         assert done.returncode == expected, done.stderr
         assert json.loads(done.stdout)["benchmark"] == name
+
+
+def test_a_run_that_is_interrupted_says_so(tmp_path, capsys):
+    def measure(_):
+        raise KeyboardInterrupt
+
+    stopped = replace(overhead.BENCHMARK, measure=measure)
+    assert run(stopped, ["--out", str(tmp_path)]) == 130
+    assert "stopped" in capsys.readouterr().err

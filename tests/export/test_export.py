@@ -70,7 +70,15 @@ def test_best_without_a_winner_is_the_sentence(full: Store, tmp_path: Path) -> N
     for row in full.variants():
         if row.role == "variant" and row.quality is not None and row.state == "done":
             full.update(row.number, quality=dataclasses.replace(row.quality, status="lost"))
-    with pytest.raises(ExportError, match=r"^None met it; best 100 % top-1 agreement"):
+    with pytest.raises(ExportError, match=r"^None met it; best 100 % top-1 agreement.*number\.$"):
+        open_study(full.folder).export("best", tmp_path / "out")
+
+
+def test_rows_of_unknown_quality_ask_for_rows_to_judge_by(full: Store, tmp_path: Path) -> None:
+    for row in full.variants():
+        if row.quality is not None and row.state == "done":
+            full.update(row.number, quality=dataclasses.replace(row.quality, status="unknown"))
+    with pytest.raises(ExportError, match=r"wb\.load real rows \(evaluation=\.\.\.\)"):
         open_study(full.folder).export("best", tmp_path / "out")
 
 

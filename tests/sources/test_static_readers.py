@@ -226,3 +226,10 @@ def test_a_link_out_of_a_hugging_face_folder_is_refused_and_the_hubs_cache_is_no
     (snapshot / "model.safetensors").symlink_to(safetensors(tmp_path / "secret", header, b"\0" * 4))
     with pytest.raises(UntrustedFileError, match="outside the model's folder"):
         load(snapshot)
+
+
+def test_a_python_file_asks_for_the_function_in_it(tmp_path):
+    path = tmp_path / "mymodel.py"
+    path.write_text("def make(): ...\n")
+    with pytest.raises(UnsupportedFormatError, match=r"mymodel:FUNCTION"):
+        sniff(path)

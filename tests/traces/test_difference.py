@@ -203,7 +203,7 @@ def test_the_command_prints_what_changed(
     opened(b, host_step(("mkl::_mkl_linear", 12.0)))
     assert main(["trace", str(a), "--diff", str(b)]) == OK
     printed = capsys.readouterr().out
-    assert "A step of B takes 19.0 µs shorter than one of A: 14.0 µs against 33.0 µs" in printed
+    assert "A step of B takes 19.0 µs less than one of A: 14.0 µs against 33.0 µs" in printed
     assert "aten::linear + aten::[red]gelu[/red]" in printed
     assert "−18.0 µs" in printed
     assert main(["trace", str(a), "--diff", str(b), "--json"]) == OK

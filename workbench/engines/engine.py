@@ -64,6 +64,6 @@ def engine(name: str) -> Engine:
     """The engine of that name. Raises RecipeError where there is none."""
     if name not in _ENGINES:
         close = get_close_matches(name, _ENGINES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = f"; did you mean {close[0]}?" if close else "."
         raise RecipeError(f"there is no engine {name!r}{hint} There are {', '.join(_ENGINES)}.")
     return _ENGINES[name]

@@ -167,7 +167,7 @@ def resolve(recipe: Recipe) -> tuple[Lever, ...]:
         lever = _LEVERS.get(name)
         if lever is None:
             close = get_close_matches(name, _LEVERS, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = f"; did you mean {close[0]}?" if close else "."
             raise RecipeError(f"there is no lever {name!r}{hint} There are {', '.join(_LEVERS)}.")
         chosen.append(lever.parse(text))
     return tuple(chosen)

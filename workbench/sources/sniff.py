@@ -57,6 +57,11 @@ def sniff(path: Path) -> Format:
         return "pickle"
     if _is_onnx(path):
         return "onnx"
+    if path.suffix == ".py":
+        raise UnsupportedFormatError(
+            f"{str(path)!r} is Python code; name the function in it that makes the model: "
+            f"{path.stem}:FUNCTION, with its folder as the working directory."
+        )
     foreign = _FOREIGN.get(head[:4]) or ("TFLite" if head[4:8] == b"TFL3" else None)
     raise UnsupportedFormatError(
         f"{str(path)!r} is {foreign or 'of no format that is known here'}; give {READABLE}."

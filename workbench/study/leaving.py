@@ -77,8 +77,20 @@ def _chosen(comparison: Comparison, which: int | str) -> Row:
         raise ExportError(f'{which!r} is no variant: name its number, or "best".')
     choice = best(comparison)
     if choice.row is None:
-        raise ExportError(choice.text)
+        raise ExportError(choice.text + _advice(comparison))
     return choice.row
+
+
+def _advice(comparison: Comparison) -> str:
+    """What to do where no row leads; empty where nothing has been measured."""
+    ranked = [row for row in comparison.rows if row.is_ranked and not row.is_baseline]
+    if not ranked:
+        return ""
+    qualities = [row.variant.quality for row in ranked]
+    is_unknown = any(quality is None or quality.status == "unknown" for quality in qualities)
+    judge = "to judge them, give wb.load real rows (evaluation=...); " if is_unknown else ""
+    advice = f"{judge}to take a row as it is, export it by its number."
+    return f" {advice[0].upper()}{advice[1:]}"
 
 
 def _refusals(row: Row) -> list[str]:

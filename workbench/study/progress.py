@@ -82,6 +82,9 @@ class _Rows:
         ended = sum(p.state in FINAL_STATES for p in self.last.values())
         busy = [p for p in self.last.values() if p.state not in ("queued", *FINAL_STATES)]
         parts = [f"{ended} of {len(self.last)} done"]
+        waiting = [p.message for p in self.last.values() if _waits(p)]
+        if waiting and not busy:
+            parts.append(waiting[0])
         if busy:
             latest = busy[-1]
             parts.append(f"#{latest.number} {self.name(latest.number)} {describe(latest)}")
@@ -100,6 +103,11 @@ def describe(progress: Progress) -> str:
         else:
             parts.append(f"{words}, provisional")
     return ", ".join(parts)
+
+
+def _waits(progress: Progress) -> bool:
+    """Whether a queued row says what it waits for: another study that has the device."""
+    return progress.state == "queued" and progress.message not in ("", "queued")
 
 
 def times(ratio: float) -> str:
@@ -194,10 +202,11 @@ class LogDisplay:
         self._states: dict[int, str] = {}
 
     def update(self, progress: Progress) -> None:
-        """Print the message if the row's state is new."""
-        if self._states.get(progress.number) == progress.state:
+        """Print the message if the row's state is new, or what it waits for."""
+        state = progress.message if _waits(progress) else progress.state
+        if self._states.get(progress.number) == state:
             return
-        self._states[progress.number] = progress.state
+        self._states[progress.number] = state
         name = self._rows.name(progress.number)
         print(f"#{progress.number} {name}: {describe(progress)}", file=sys.stderr, flush=True)
 

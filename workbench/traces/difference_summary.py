@@ -71,7 +71,7 @@ def headline(found: Difference) -> str:
     low, high = sorted((a_ns, b_ns))
     if not low or high / low - 1 < _SAME:
         return f"A step of B takes as long as one of A: {_time(b_ns)} and {_time(a_ns)}"
-    word = "longer" if b_ns > a_ns else "shorter"
+    word = "more" if b_ns > a_ns else "less"
     return (
         f"A step of B takes {_time(abs(found.difference_ns))} {word} than one of A: "
         f"{_time(b_ns)} against {_time(a_ns)}"
@@ -122,7 +122,7 @@ def _rows_table(found: Difference) -> RenderableType:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    return " + ".join(names) or "–"
+    return " + ".join(names).replace(" + and ", " and ") or "–"
 
 
 def _times(row: DifferenceRow) -> tuple[str, str, str]:
