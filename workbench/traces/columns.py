@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,14 @@ from workbench.traces.trace import (
     Source,
     Sparse,
     Trace,
+)
+from workbench.traces.values import (
+    Numbering,
+    as_text,
+    real_numbers,
+    renumbered,
+    whole_numbers,
+    whole_or_absent,
 )
 from workbench.traces.vocabulary import (
     CODE_OF,
@@ -84,22 +91,6 @@ _LONGEST_NS = 10**17
 _FLOWS = frozenset("stf")
 _DEVICE_CODES = np.array([CODE_OF[name] for name in DEVICE_WORK], dtype=np.uint8)
 _LARGEST_DEVICE = np.iinfo(np.int16).max
-_LARGEST_REAL = float(np.finfo(np.float32).max)
-
-
-class _Numbering(dict[Any, int]):
-    """Numbers things as they come."""
-
-    def __missing__(self, thing: Any) -> int:
-        self[thing] = number = len(self)
-        return number
-
-    def of(self, things: Iterable[Any]) -> NDArray[np.int64]:
-        try:
-            return np.array(list(map(self.__getitem__, things)), dtype=np.int64)
-        except TypeError:
-            # A list or an object where a name should be.
-            return np.array([self[_hashable(thing)] for thing in things], dtype=np.int64)
 
 
 class Columns:
@@ -113,10 +104,10 @@ class Columns:
         }
         self._num_rows = 0
         # By what the file writes, of whatever type.
-        self._names = _Numbering()
-        self._categories = _Numbering()
-        self._lanes = _Numbering()
-        self._shapes = _Numbering()
+        self._names = Numbering()
+        self._categories = Numbering()
+        self._lanes = Numbering()
+        self._shapes = Numbering()
         self._labels: dict[tuple[str, str, str | None], str] = {}
         self._num = dict.fromkeys(_COUNTED, 0)
 
@@ -145,7 +136,7 @@ class Columns:
         self._num["without_duration"] += int((~has_duration).sum())
         self._num["negative_durations"] += int((duration_ns < 0).sum())
         written = self._categories.of([event.cat for event in events])
-        codes = [CODE_OF[category_of(_text(cat))] for cat in self._categories]
+        codes = [CODE_OF[category_of(as_text(cat))] for cat in self._categories]
         category = np.array(codes, dtype=np.uint8)[written]
         arguments = [event.args or _NO_ARGUMENTS for event in events]
         names = self._names.of([event.name for event in events])
@@ -153,22 +144,22 @@ class Columns:
         for place, one in enumerate(arguments if self._is_onnxruntime else ()):
             # Kernels of a device bear their operator's type too, and keep their name.
             if isinstance(one.op_name, str) and category[place] == CODE_OF["operator"]:
-                name = _text(events[place].name)
+                name = as_text(events[place].name)
                 if name.endswith(_FENCES):
                     # The waits around a node are written as nodes of its type.
                     category[place] = CODE_OF["other"]
                 node = name.removesuffix(_NODE_TIME)
                 names[place], nodes[place] = self._names[one.op_name], self._names[node]
-        external = _whole([a.external for a in arguments])
-        external_old = _whole([a.external_old for a in arguments])
-        device = _whole([a.device for a in arguments])
-        stream = _whole([a.stream for a in arguments])
+        external = whole_numbers([a.external for a in arguments])
+        external_old = whole_numbers([a.external_old for a in arguments])
+        device = whole_numbers([a.device for a in arguments])
+        stream = whole_numbers([a.stream for a in arguments])
         # Files of 2021 number the device as the process and the stream as the thread.
         on_device = np.isin(category, _DEVICE_CODES)
         numbered = () if self._is_onnxruntime else ((device, "pid"), (stream, "tid"))
         for column, key in numbered:
             for row in np.flatnonzero(on_device & (column == ABSENT)):
-                column[row] = _one_whole(getattr(events[row], key))
+                column[row] = whole_or_absent(getattr(events[row], key))
         device[(device < 0) | (device > _LARGEST_DEVICE)] = ABSENT
         found: dict[str, NDArray[Any]] = {
             "start_ns": start_ns,
@@ -178,18 +169,18 @@ class Columns:
             "lane": self._lanes.of([(event.pid, event.tid) for event in events]),
             "device": device,
             "stream": stream,
-            "correlation": _whole([a.correlation for a in arguments]),
+            "correlation": whole_numbers([a.correlation for a in arguments]),
             "external": np.where(external == ABSENT, external_old, external),
             "ordinal": ordinals,
             "node": nodes,
         }
         for name, kind in _COLUMNS.items():
             self._parts[name].append(found[name].astype(kind))
-        self._add_sparse("num_bytes", _whole([a.num_bytes for a in arguments]))
+        self._add_sparse("num_bytes", whole_numbers([a.num_bytes for a in arguments]))
         self._add_sparse("shape", self._numbers_of_shapes(arguments))
-        self._add_sparse("occupancy", _real([a.occupancy for a in arguments]))
-        self._add_sparse("graph_node", _whole([a.graph_node for a in arguments]))
-        self._add_sparse("module", _whole([a.module for a in arguments]))
+        self._add_sparse("occupancy", real_numbers([a.occupancy for a in arguments]))
+        self._add_sparse("graph_node", whole_numbers([a.graph_node for a in arguments]))
+        self._add_sparse("module", whole_numbers([a.module for a in arguments]))
         self._num_rows += len(events)
 
     def _add_sparse(self, name: str, values: NDArray[Any]) -> None:
@@ -245,8 +236,8 @@ class Columns:
         said = event.args.labels if event.name == "process_labels" else event.args.label
         if not isinstance(said, str) or not said:
             return
-        thread = _text(event.tid) if event.name == "thread_name" else None
-        self._labels[event.name, _text(event.pid), thread] = said
+        thread = as_text(event.tid) if event.name == "thread_name" else None
+        self._labels[event.name, as_text(event.pid), thread] = said
 
     def _add_memory(self, events: list[Event]) -> None:
         time_ns, has_time = nanoseconds([event.ts for event in events])
@@ -259,13 +250,13 @@ class Columns:
         found: dict[str, NDArray[Any]] = {
             "time_ns": time_ns[rows],
             "num_bytes": np.array([sizes[row] for row in rows], dtype=np.int64),
-            "address": _whole([a.address for a in arguments]),
+            "address": whole_numbers([a.address for a in arguments]),
             # c10::DeviceType: 0 is the CPU.
-            "on_device": _whole([a.device_type for a in arguments]) > 0,
-            "device": _whole([a.device_id for a in arguments]),
+            "on_device": whole_numbers([a.device_type for a in arguments]) > 0,
+            "device": whole_numbers([a.device_id for a in arguments]),
             "lane": self._lanes.of([(events[row].pid, events[row].tid) for row in rows]),
-            "allocated_bytes": _whole([a.allocated for a in arguments]),
-            "reserved_bytes": _whole([a.reserved for a in arguments]),
+            "allocated_bytes": whole_numbers([a.allocated for a in arguments]),
+            "reserved_bytes": whole_numbers([a.reserved for a in arguments]),
         }
         for name, kind in _MEMORY_COLUMNS.items():
             self._memory[name].append(found[name].astype(kind))
@@ -285,8 +276,8 @@ class Columns:
         node = columns.pop("node")
         sparse: dict[str, Any] = {name: self._joined_sparse(name) for name in _SPARSE_COLUMNS}
         shapes, sparse["shape"] = self._as_shapes(sparse["shape"])
-        names, text_of = _as_text(self._names, _text)
-        lanes, lane_of = _as_text(self._lanes, _lane)
+        names, text_of = renumbered(self._names, as_text)
+        lanes, lane_of = renumbered(self._lanes, _lane)
         columns["name"] = text_of[columns["name"]]
         columns["category"] = self._by_name(columns["category"], columns["name"], names)
         columns["lane"] = lane_of[columns["lane"]]
@@ -320,7 +311,7 @@ class Columns:
 
     def _as_shapes(self, column: Sparse) -> tuple[tuple[str, ...], Sparse]:
         """The texts of all operands, and the column that indexes them."""
-        texts = _Numbering()
+        texts = Numbering()
         text_of = np.full(len(self._shapes), ABSENT, dtype=np.int32)
         for (written, types), number in self._shapes.items():
             text = onnx_operands(written) if types is None else torch_operands(written, types)
@@ -359,52 +350,8 @@ def _signed_size(event: Event) -> int | None:
     return whole_number(event.args.block_bytes)
 
 
-def _whole(values: list[Any]) -> NDArray[np.int64]:
-    """Integers of what arguments hold, -1 where one holds none."""
-    if set(map(type, values)) == {int}:
-        try:
-            return np.array(values, dtype=np.int64)
-        except OverflowError:
-            pass
-    return np.array([_one_whole(value) for value in values], dtype=np.int64)
-
-
-def _real(values: list[Any]) -> NDArray[np.float64]:
-    """Finite numbers of what arguments hold, NaN where one holds none."""
-    found = np.full(len(values), np.nan)
-    for place, value in enumerate(values):
-        # A bool is no number here, though Python counts it as one.
-        if type(value) in (int, float) and abs(value) < _LARGEST_REAL:
-            found[place] = value
-    return found
-
-
-def _one_whole(value: Any) -> int:
-    number = whole_number(value)
-    return ABSENT if number is None else number
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
-
-
 def _lane(pair: tuple[Any, Any]) -> tuple[str, str]:
-    return _text(pair[0]), _text(pair[1])
-
-
-def _hashable(thing: Any) -> Any:
-    if isinstance(thing, tuple):
-        return tuple(map(_hashable, thing))
-    return str(thing) if isinstance(thing, list | dict) else thing
-
-
-def _as_text(
-    numbered: _Numbering, text: Callable[[Any], Any]
-) -> tuple[list[Any], NDArray[np.int32]]:
-    """The things as text, and for each number that of its text: 5 and "5" are one."""
-    texts = _Numbering()
-    number_of = texts.of([text(thing) for thing in numbered])
-    return list(texts), number_of.astype(np.int32)
+    return as_text(pair[0]), as_text(pair[1])
 
 
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
