@@ -80,7 +80,7 @@ def test_identifiers_that_are_absent_are_minus_one(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", [complete("cpu_op", "x", 0, 1)]))
     for column in (trace.device, trace.stream, trace.correlation, trace.external):
         assert column.tolist() == [-1]
-    for sparse in (trace.num_bytes, trace.shape, trace.graph_node, trace.module):
+    for sparse in (trace.num_bytes, trace.shape, trace.graph_node):
         assert sparse.of(np.array([0])).tolist() == [-1]
     assert np.isnan(trace.occupancy.of(np.array([0]))).all()
 

@@ -55,7 +55,6 @@ _SPARSE_COLUMNS: dict[str, type[np.generic]] = {
     "shape": np.int32,
     "occupancy": np.float32,
     "graph_node": np.int64,
-    "module": np.int32,
 }
 _MEMORY_COLUMNS: dict[str, type[np.generic]] = {
     "time_ns": np.int64,
@@ -180,7 +179,6 @@ class Columns:
         self._add_sparse("shape", self._numbers_of_shapes(arguments))
         self._add_sparse("occupancy", real_numbers([a.occupancy for a in arguments]))
         self._add_sparse("graph_node", whole_numbers([a.graph_node for a in arguments]))
-        self._add_sparse("module", whole_numbers([a.module for a in arguments]))
         self._num_rows += len(events)
 
     def _add_sparse(self, name: str, values: NDArray[Any]) -> None:

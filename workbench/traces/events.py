@@ -64,7 +64,6 @@ class Arguments(msgspec.Struct, gc=False):
     op_name: Any = None
     occupancy: Any = msgspec.field(default=None, name="est. achieved occupancy %")
     graph_node: Any = msgspec.field(default=ABSENT, name="graph node id")
-    module: Any = msgspec.field(default=ABSENT, name="Python module id")
     dims: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input type")
     onnx_shapes: msgspec.Raw = msgspec.field(default=NO_TEXT, name="input_type_shape")

@@ -137,8 +137,7 @@ class Trace:
 
     What few events have is sparse: `num_bytes` of copies; `shape`, which indexes `shapes`, of
     operators whose operands were recorded; `occupancy` of kernels, in percent, as the profiler
-    estimated it; `graph_node` of kernels in a replayed graph; `module`, the number of an
-    `nn.Module`, of Python frames that are one's.
+    estimated it; `graph_node` of kernels in a replayed graph.
     """
 
     format: Format
@@ -156,7 +155,6 @@ class Trace:
     shape: Sparse
     occupancy: Sparse
     graph_node: Sparse
-    module: Sparse
     names: tuple[str, ...]
     shapes: tuple[str, ...]
     lanes: tuple[Lane, ...]
