@@ -43,12 +43,15 @@ demo: install
 lab: install
 	$(BIN)/jupyter lab notebooks/welcome.ipynb
 
+# Beside `test`, as in `make check test`, the quick tests run once, there.
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+ifeq ($(filter test,$(MAKECMDGOALS)),)
 	$(PYTEST) -m "not slow and not device"
+endif
 
 test: install
 	$(PYTEST)
