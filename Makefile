@@ -11,7 +11,7 @@ KEY := $(shell cat pyproject.toml constraints.txt Makefile | cksum | cut -d' ' -
 STAMP := $(VENV)/.set-up-$(KEY)
 BIN := $(VENV)/bin
 # Files of tests share what they have made, so a file stays in one process.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help install demo lab check test test-3.12 readme constraints clean
 

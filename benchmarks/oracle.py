@@ -1,6 +1,6 @@
 """Recorded trials, decided again beside a decision that knew the noise.
 
-`workbench.measure.replay` does the deciding, after each visit as the scheduler does: a row that
+`benchmarks.replay` does the deciding, after each visit as the scheduler does: a row that
 has as many visits as a look needs may still have to wait for its control. What the yardstick
 knows is the noise of all records of one state and set-up together, which no single record is
 long enough to tell.
@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.replay import Noise, replay
 from benchmarks.trials import STEP, Control, RawVisit, Sample, Trial
 from workbench.core.measurement import Pair, Round, Visit
 from workbench.measure.location import trimmed_error, trimmed_mean
 from workbench.measure.looks import NUM_VISITS
 from workbench.measure.offsets import estimate_offsets
-from workbench.measure.replay import Noise, replay
 from workbench.measure.verdict import decide
 
 # Five calls, of which the verdict's "typical" time leaves the slowest out.

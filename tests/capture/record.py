@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from workbench.capture.captured import Captured
+from workbench.capture.tools import capture
+from workbench.engines import engine, load_all
 
 
-def record(engine: str, artifact: Path, inputs: Path, out: Path, *, stacks: bool) -> Captured:
+def record(name: str, artifact: Path, inputs: Path, out: Path, *, stacks: bool) -> Captured:
     """Profile the pipeline of an artifact on one set of inputs."""
     spec = importlib.util.spec_from_file_location("pipeline", artifact / "pipeline.py")
     assert spec is not None
@@ -33,23 +35,11 @@ def record(engine: str, artifact: Path, inputs: Path, out: Path, *, stacks: bool
     def place(pipeline: Any) -> list[Any]:
         return [pipeline.place(arrays)]
 
-    if engine in ("torch", "torch-compile"):
-        from workbench.capture.torch import capture_torch
-
-        pipeline = load()
-        return capture_torch(pipeline, place(pipeline), out, "variant", stacks=stacks)
-    if engine == "onnxruntime":
-        from workbench.capture.onnxruntime import capture_onnxruntime
-
-        return capture_onnxruntime(load, place, out, "variant")
-    from workbench.capture.openvino import capture_openvino
-
-    return capture_openvino(load, place, out, "variant")
+    load_all()
+    return capture(engine(name).tool, load, place, out, "variant", stacks=stacks)
 
 
 if __name__ == "__main__":
-    engine, artifact, inputs, out = sys.argv[1:5]
-    found = record(
-        engine, Path(artifact), Path(inputs), Path(out), stacks="--stacks" in sys.argv[5:]
-    )
+    name, artifact, inputs, out = sys.argv[1:5]
+    found = record(name, Path(artifact), Path(inputs), Path(out), stacks="--stacks" in sys.argv[5:])
     print(json.dumps({**asdict(found), "path": str(found.path), "snapshot": None}))

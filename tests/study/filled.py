@@ -6,6 +6,7 @@ on a CPU; nothing in the package reads this module.
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from workbench.core.measurement import (
     Visit,
 )
 from workbench.core.model import BatchClaim, Model, PreparedModel, TensorSpec
+from workbench.core.profile import Profile
 from workbench.core.recipe import Recipe
 from workbench.core.variant import RunOptions
 from workbench.study.store import Store
@@ -49,6 +51,41 @@ def model_at(folder: Path, name: str = "digits-cnn") -> Model:
         task="classification",
         settings={"num_threads": 2, "nested": {"tf32": [True, None]}},
     )
+
+
+def profile(trace: str) -> Profile:
+    """What a recording's record holds; there need be no file."""
+    return Profile(
+        trace=trace, tool="torch", num_iterations=2, recorded_s=1.0, call_s=0.004,
+        recorded_call_s=0.005,
+    )  # fmt: skip
+
+
+def record_trace(path: Path, operators: list[str], *, step_us: int = 1000) -> None:
+    """Two steps of these operators, each of an equal share, with an allocation each."""
+    part_us = step_us // (len(operators) + 1)
+    events: list[dict[str, object]] = []
+    for step in range(2):
+        start = 10_000 + step * 2 * step_us
+        common = {"ph": "X", "pid": 1, "tid": 1}
+        events.append(
+            {**common, "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": start,
+             "dur": step_us}
+        )  # fmt: skip
+        for index, name in enumerate(operators):
+            at = start + index * part_us
+            events.append({**common, "cat": "cpu_op", "name": name, "ts": at, "dur": part_us})
+            for sign, moment in ((1, at + 1), (-1, at + part_us - 1)):
+                events.append(
+                    {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]",
+                     "pid": 1, "tid": 1, "ts": moment,
+                     "args": {"Device Type": 0, "Device Id": -1, "Addr": 4096 + index,
+                              "Bytes": sign * 1_000_000 * (index + 1),
+                              "Total Allocated": 0, "Total Reserved": 0}}
+                )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        json.dump({"traceEvents": events}, stream)
 
 
 def host() -> Host:

@@ -53,6 +53,54 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
+def recorded(full: Store) -> Store:
+    """Rows 1 and 2 were profiled; the operators' names are hostile. Row 3's recording is gone."""
+    for number, operators in (
+        (1, ["aten::conv2d", "aten::relu", filled.HOSTILE]),
+        (2, ["aten::conv2d"]),
+    ):
+        path = f"traces/{number}/variant.{number}.pt.trace.json.gz"
+        filled.record_trace(full.folder / path, operators)
+        full.add_profile(number, filled.profile(path))
+    full.add_profile(3, filled.profile("traces/3/lost.pt.trace.json.gz"))
+    return full
+
+
+def test_profiled_rows_show_their_time_memory_and_findings(recorded: Store) -> None:
+    page = Page(report_html(recorded, compare(recorded)))
+    assert "Where a call's time goes" in page.words
+    assert "Memory while calls were recorded" in page.words
+    # Three operators of 250 us in a step of 1 ms; recording takes 5 ms instead of 4.
+    assert "1.00 ms recorded, operators 75% busy; recording takes 1.25 times as long" in page.words
+    assert "at most 3.00 MB more than at the start" in page.words
+    assert "Its recording cannot be read" in page.words
+    assert "<img src=x" in page.words
+    assert "img" not in page.names
+
+
+def test_a_step_of_many_operators_is_drawn_in_bounded_size(full: Store) -> None:
+    """P45: the page holds what can be seen of it; the whole stays in the file."""
+    path = "traces/1/variant.1.pt.trace.json.gz"
+    names = [f"aten::operator_{index}" for index in range(20_000)]
+    filled.record_trace(full.folder / path, names, step_us=200_000)
+    before = len(report_html(full, compare(full)))
+    full.add_profile(1, filled.profile(path))
+    assert len(report_html(full, compare(full))) - before < 200_000
+
+
+def test_the_report_of_an_unprofiled_study_has_no_such_part(full: Store) -> None:
+    assert "Where a call's time goes" not in report_html(full, compare(full))
+
+
+def test_the_document_names_the_latest_profile(recorded: Store) -> None:
+    rows = {row["number"]: row for row in document(compare(recorded))["variants"]}
+    assert rows[1]["profile"]["slowdown"] == 1.25
+    assert rows[1]["profile"]["tool"] == "torch"
+    assert rows[1]["profile"]["trace"].startswith("traces/1/")
+    assert rows[4]["profile"] is None
+
+
+@pytest.fixture
 def hostile(full: Store) -> Store:
     """P44: every text that can come from a model, a driver or a trace is hostile."""
     bad, empty = filled.HOSTILE, full

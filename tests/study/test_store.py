@@ -121,8 +121,45 @@ def test_a_newer_schema_is_refused_with_both_versions(full: Store) -> None:
     full._connection.execute("CREATE TABLE later (x)")
     full.close()
     for opens in (StudyReader, Store):
-        with pytest.raises(SchemaTooNewError, match=r"schema 7; .* up to schema 1"):
+        with pytest.raises(SchemaTooNewError, match=r"schema 7; .* up to schema 2"):
             opens(full.folder)
+
+
+def test_a_study_of_the_first_schema_is_read_and_upgraded_by_its_writer(full: Store) -> None:
+    full._connection.execute("DROP TABLE profiles")
+    full._connection.execute("UPDATE meta SET value = '1' WHERE key = 'schema_version'")
+    full.close()
+    profile = filled.profile("traces/2-onnxruntime/variant.1.trace.json.gz")
+    with StudyReader(full.folder) as reader:
+        assert reader.profiles(2) == []
+        num_rows = len(reader.variants())
+    with Store(full.folder) as store:
+        store.add_profile(2, profile)
+        assert len(store.variants()) == num_rows
+    with StudyReader(full.folder) as reader:
+        assert list(reader.profiles(2)) == [profile]
+
+
+def test_profiles_are_kept_in_order_and_go_with_no_update(full: Store) -> None:
+    first, second = filled.profile("traces/a"), filled.profile("traces/b")
+    full.add_profile(2, first)
+    full.add_profile(2, second)
+    full.update(2, state="done")
+    assert list(full.profiles(2)) == [first, second]
+    assert full.profiles(3) == []
+    with pytest.raises(StudyError):
+        full.add_profile(99, first)
+
+
+def test_a_recording_lies_in_the_studys_own_folder(full: Store) -> None:
+    (full.folder / "traces").mkdir()
+    (full.folder / "traces" / "here").write_bytes(b"x")
+    assert full.recording("traces/here") == full.folder / "traces" / "here"
+    for path in ("traces/../study.sqlite", "/etc/hostname", "traces/../../x"):
+        with pytest.raises(StudyError, match="not to be trusted"):
+            full.recording(path)
+    with pytest.raises(StudyError, match="is gone; profile the variant again"):
+        full.recording("traces/lost")
 
 
 @pytest.mark.parametrize(

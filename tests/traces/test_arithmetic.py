@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from workbench.core.profile import Peaks
 from workbench.traces.arithmetic import arithmetic, roofline
 from workbench.traces.operands import operands
 from workbench.traces.tables import OperatorRow
@@ -56,13 +57,13 @@ def row(shape: str | None, *, device_ns: int = 0, host_ns: int = 0) -> OperatorR
 def test_a_point_lies_below_its_roof() -> None:
     shape = "f32[1024, 1024], f32[1024, 1024]"
     rows = [row(shape, device_ns=10_000_000, host_ns=5), row(None, device_ns=7), row(shape)]
-    (point,) = roofline(rows, peak_flops=4e12, peak_bytes=1e12)
+    (point,) = roofline(rows, Peaks(flops={"f32": 4e12}, bytes_per_s=1e12))
     assert point.flops == 2 * 1024**3
     assert point.rate == pytest.approx(2 * 1024**3 / 1e-3)
     assert point.intensity == pytest.approx(2 * 1024**3 / (3 * 4 * 1024**2))
     # 171 operations a byte, so the arithmetic is the roof.
     assert point.share_of_roof == pytest.approx(point.rate / 4e12)
-    (point,) = roofline(rows, peak_flops=4e15, peak_bytes=1e10)
+    (point,) = roofline(rows, Peaks(flops={"f32": 4e15}, bytes_per_s=1e10))
     assert point.share_of_roof == pytest.approx(point.rate / (1e10 * point.intensity))
     assert roofline(rows)[0].share_of_roof is None
 
@@ -86,3 +87,11 @@ def test_an_operator_that_only_calls_another_is_left_to_that() -> None:
     assert [point.name for point in roofline([layer, product])] == ["aten::mm"]
     on_host = [of("aten::linear", 0, 0, 10), replace(product, device_ns=0, device_self_ns=0)]
     assert [point.name for point in roofline(on_host)] == ["aten::mm"]
+
+
+def test_a_type_without_a_measured_peak_has_no_roof() -> None:
+    (point,) = roofline(
+        [row("bf16[64, 64], bf16[64, 64]", device_ns=1000)],
+        Peaks(flops={"f32": 4e12}, bytes_per_s=1e12),
+    )
+    assert point.share_of_roof is None

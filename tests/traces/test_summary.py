@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.study import filled
 from tests.traces.corpus import KINETO, ROOT, needs_corpus
 from tests.traces.generator import complete, kernel, launch, write
 from workbench.cli import main
 from workbench.cli.codes import LOAD, OK
+from workbench.traces.opening import open_trace
+from workbench.traces.trace import Trace
 
 HOSTILE = "[bold]<img src=x>\"'\n🙂[/bold]"
 
@@ -104,3 +107,15 @@ def test_every_real_trace_has_a_summary(capsys: pytest.CaptureFixture[str]) -> N
         assert sum(row["share"] for row in found["kernels"]) == pytest.approx(
             1.0 if found["devices"] else 0.0
         )
+
+
+def test_a_trace_shows_itself(tmp_path: Path) -> None:
+    """In a notebook as text: a name with markup in it is text too."""
+    path = tmp_path / "hostile.json"
+    filled.record_trace(path, [filled.HOSTILE])
+    trace = open_trace(path, cached=False)
+    assert isinstance(trace, Trace)
+    assert repr(trace) == "<Trace hostile.json: 4 events>"
+    shown = trace._repr_html_()
+    assert "&lt;img src=x" in shown
+    assert "<img" not in shown

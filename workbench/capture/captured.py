@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -16,7 +17,6 @@ from workbench.core.errors import RunError
 TORCH_ENDING = ".pt.trace.json.gz"
 OTHER_ENDING = ".trace.json.gz"
 STEP = "ProfilerStep#{}"
-DEFAULT_ITERATIONS = 10
 # A recording must end: models whose call takes long are recorded fewer times.
 _LONGEST_S = 30.0
 _NUM_UNRECORDED = 5
@@ -46,6 +46,9 @@ def file_name(name: str, ending: str) -> str:
     return f"{name}.{time.time_ns()}{ending}"
 
 
+Span = Callable[[str], AbstractContextManager[Any]]
+
+
 class Calls:
     """A pipeline's call on one set of inputs after the other, timed one by one."""
 
@@ -57,9 +60,12 @@ class Calls:
         """Seconds of one call until its work is done."""
         placed = next(self._inputs)
         begun = time.perf_counter()
+        self._run(placed)
+        return time.perf_counter() - begun
+
+    def _run(self, placed: Any) -> None:
         self._pipeline.call(placed)
         self._pipeline.synchronize()
-        return time.perf_counter() - begun
 
     def unrecorded_s(self) -> float:
         """The median of some calls after the first, which may compile and try out."""
@@ -69,6 +75,30 @@ class Calls:
         while len(seconds) < _NUM_UNRECORDED and time.perf_counter() - begun < _LONGEST_S:
             seconds.append(self.once())
         return statistics.median(seconds)
+
+
+class Requests(Calls):
+    """Whole requests of a model that brings its own processing, each part in its span."""
+
+    def __init__(self, pipeline: Any, raw: Any, span: Span) -> None:
+        super().__init__(pipeline, [raw])
+        self._span = span
+
+    def _run(self, placed: Any) -> None:
+        pipeline = self._pipeline
+        with self._span("preprocess"):
+            inputs = pipeline.preprocess(placed)
+        with self._span("copy in"):
+            ready = pipeline.place(inputs)
+            pipeline.synchronize()
+        with self._span("model"):
+            found = pipeline.call(ready)
+            pipeline.synchronize()
+        with self._span("copy out"):
+            outputs = pipeline.fetch(found)
+        if pipeline.postprocess is not None:
+            with self._span("postprocess"):
+                pipeline.postprocess(outputs)
 
 
 def num_to_record(iterations: int, call_s: float) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.capture.captured import (
-    DEFAULT_ITERATIONS,
     OTHER_ENDING,
     Calls,
     Captured,
@@ -21,6 +20,7 @@ from workbench.capture.captured import (
     record_steps,
 )
 from workbench.core.errors import RunError
+from workbench.core.profile import DEFAULT_ITERATIONS
 
 _RUN = "model_run"
 

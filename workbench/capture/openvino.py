@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.capture.captured import (
-    DEFAULT_ITERATIONS,
     OTHER_ENDING,
     STEP,
     Calls,
@@ -25,6 +24,7 @@ from workbench.capture.captured import (
     record_steps,
 )
 from workbench.core.errors import RunError
+from workbench.core.profile import DEFAULT_ITERATIONS
 
 
 def capture_openvino(

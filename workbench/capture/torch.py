@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.capture.captured import (
-    DEFAULT_ITERATIONS,
     STEP,
     TORCH_ENDING,
     Calls,
     Captured,
+    Requests,
     file_name,
     num_to_record,
     record_steps,
 )
 from workbench.core.errors import RunError
+from workbench.core.profile import DEFAULT_ITERATIONS
 from workbench.traces.modules import MODULE_MARK
 from workbench.traces.opening import open_trace
+from workbench.traces.requests import REQUEST_MARK
 from workbench.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -38,13 +40,15 @@ def capture_torch(
     *,
     iterations: int = DEFAULT_ITERATIONS,
     stacks: bool = False,
+    raw: Any = None,
 ) -> Captured:
     """Record calls with torch.profiler: operators, kernels, copies, operands, memory.
 
-    Each call is a step. The parts of an eager module are marked by their paths; what a compiler
-    made is left alone, because a hook would compile it anew. With `stacks` Python's frames are
-    recorded too, which costs several times as much. On a GPU the allocator's snapshot is kept
-    beside the trace. Raises RunError where nothing was recorded.
+    Each call is a step; of a model that brings its own processing, and where `raw` is what that
+    takes, each whole request, with its parts marked. The parts of an eager module are marked by
+    their paths; what a compiler made is left alone, because a hook would compile it anew. With
+    `stacks` Python's frames are recorded too, which costs several times as much. On a GPU the
+    allocator's snapshot is kept beside the trace. Raises RunError where nothing was recorded.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -52,6 +56,8 @@ def capture_torch(
     on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     calls = Calls(pipeline, placed)
+    if raw is not None and getattr(pipeline, "preprocess", None) is not None:
+        calls = Requests(pipeline, raw, lambda part: record_function(REQUEST_MARK + part))
     call_s = calls.unrecorded_s()
     num = num_to_record(iterations, call_s)
     folder.mkdir(parents=True, exist_ok=True)

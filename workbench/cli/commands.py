@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.cli.codes import FAILED, INTERRUPTED, NOT_WELL, OK
 from workbench.cli.printing import console, plain, print_json, print_rows, show_comparison
@@ -15,6 +15,7 @@ from workbench.core.json import Json
 
 if TYPE_CHECKING:
     from workbench.core.device import Host
+    from workbench.core.profile import Peaks
     from workbench.core.recipe import Recipe
     from workbench.engines.table import SupportRow
     from workbench.study.study import Study
@@ -115,7 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     study = _study_to_run(arguments)
     with study:
         print(f"Study: {study.folder}", file=sys.stderr)
-        options = {} if arguments.budget is None else {"budget_s": arguments.budget}
+        options: dict[str, Any] = {"profile": arguments.profile}
+        if arguments.budget is not None:
+            options["budget_s"] = arguments.budget
         try:
             if arguments.all or not recipes:
                 started = study.run(wait=False, **options) if not study.variants() else []
@@ -195,6 +198,22 @@ def show(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def profile(arguments: argparse.Namespace) -> int:
+    """Record a variant's calls, and say where the time and the memory went."""
+    with _open(arguments.study) as study:
+        which = arguments.variant
+        found = study.profile(which, iterations=arguments.iterations, stacks=arguments.stacks)
+        made = study.profiles(which)[-1]
+        path = study.reader.recording(made.trace)
+    print(
+        f"Recorded {made.num_iterations} calls in {path}; recording makes a call "
+        f"{made.slowdown:.2f} times as long. TensorBoard: tensorboard --logdir {path.parents[1]}",
+        file=sys.stderr,
+    )
+    _show_trace(found, path.name, made.peaks, as_json=arguments.json)
+    return OK
+
+
 def export(arguments: argparse.Namespace) -> int:
     """Write a variant as a folder that checks itself."""
     with _open(arguments.study) as study:
@@ -219,7 +238,7 @@ def stop(arguments: argparse.Namespace) -> int:
 
 def trace(arguments: argparse.Namespace) -> int:
     """Where the time or the memory of a profiler's file went."""
-    from workbench.traces import memory_summary, summary, summary_tables
+    from workbench.traces import memory_summary
     from workbench.traces.opening import open_trace
     from workbench.traces.snapshot import Snapshot
 
@@ -240,12 +259,18 @@ def trace(arguments: argparse.Namespace) -> int:
         else:
             console().print(memory_summary.tables(found, path.name))
         return OK
-    made = summary.summarise(found, path.name)
-    if arguments.json:
+    _show_trace(found, path.name, None, as_json=arguments.json)
+    return OK
+
+
+def _show_trace(found: Trace, name: str, peaks: Peaks | None, *, as_json: bool) -> None:
+    from workbench.traces import summary, summary_tables
+
+    made = summary.summarise(found, name, peaks)
+    if as_json:
         print_json(summary.document(made))
     else:
         console().print(summary_tables.tables(made))
-    return OK
 
 
 def _trace_difference(a: Trace, b: Trace, names: tuple[str, str], as_json: bool) -> int:

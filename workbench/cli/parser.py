@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from workbench.cli import commands as functions
 from workbench.cli.codes import EPILOG
+from workbench.core.profile import DEFAULT_ITERATIONS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,6 +75,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--trusted", action="store_true", help="open files that run code when they are loaded"
     )
+    run.add_argument(
+        "--profile", action="store_true", help="record calls of each once all are measured"
+    )
     _json_option(run)
     run.add_argument("--html", metavar="FILE", help="write the report there")
     _python_option(run)
@@ -90,6 +94,26 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument(
         "--latency-limit", type=_positive, metavar="S", help="for the goal throughput, in seconds"
     )
+
+    profile = _command(
+        commands,
+        "profile",
+        functions.profile,
+        "record calls of a variant, and say where its time and memory go",
+    )
+    profile.add_argument("study", metavar="STUDY")
+    profile.add_argument("variant", metavar="VARIANT", help='a number, or "best"')
+    profile.add_argument(
+        "--iterations",
+        type=int,
+        default=DEFAULT_ITERATIONS,
+        metavar="N",
+        help=f"calls to record ({DEFAULT_ITERATIONS}); fewer where they take over half a minute",
+    )
+    profile.add_argument(
+        "--stacks", action="store_true", help="Python's frames too (PyTorch only; slows it more)"
+    )
+    _json_option(profile)
 
     export = _command(
         commands, "export", functions.export, "write a variant as a folder that checks itself"

@@ -8,6 +8,7 @@ from typing import Literal
 from workbench.core.evidence import Evidence
 from workbench.core.failure import Failure
 from workbench.core.measurement import ColdStart, EnergyReading, MemoryReading, Quality
+from workbench.core.profile import ProfileState
 from workbench.core.recipe import Recipe
 
 State = Literal[
@@ -33,7 +34,8 @@ class RunOptions:
     `budget_s` bounds the seconds spent measuring it; `threshold` is x of the verdict (0.02
     is 2 %); `tolerance` is what quality may lose (0.01 is one row in a hundred);
     `early_stop_ratio` ends a row whose first calls are that many times slower than the
-    baseline's (None: never). `limits_s` overrides the time limit of a stage.
+    baseline's (None: never). `limits_s` overrides the time limit of a stage. `profile` is how many
+    calls to record after its timed rounds (None: no profile).
     """
 
     budget_s: float = 40.0
@@ -44,6 +46,7 @@ class RunOptions:
     early_stop_ratio: float | None = 5.0
     rebuild: bool = False
     limits_s: dict[str, float] | None = None
+    profile: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,7 @@ class Progress:
     """What a client is told while something runs.
 
     `fraction` is None where no end is known. `ratio`, `low` and `high` are provisional
-    until `verdict` is set.
+    until `verdict` is set. `profile` is set where the message is about the row's profile.
     """
 
     number: int
@@ -106,3 +109,4 @@ class Progress:
     low: float | None = None
     high: float | None = None
     verdict: str | None = None
+    profile: ProfileState | None = None

@@ -10,6 +10,7 @@ from workbench.core.errors import RecipeError
 from workbench.core.evidence import Evidence
 from workbench.core.json import Json
 from workbench.core.model import SourceKind
+from workbench.core.profile import Tool
 from workbench.levers.step import Context, Step
 
 
@@ -23,8 +24,9 @@ class Engine:
     JSON, from the running worker) into Evidence; it must not look at the recipe except to
     say what is unmet. `serves_with_torch` says whether a worker that has imported torch may
     serve it; an engine that says no is served by a fresh interpreter without torch.
-    `serving` names the distributions that the exported script needs; `modules` what a
-    serving worker imports first, so that an import is no part of load time or memory.
+    `tool` is the profiler that records it. `serving` names the distributions that the exported
+    script needs; `modules` what a serving worker imports first, so that an import is no part of
+    load time or memory.
     `compiles` says that the first call after a load compiles, so that the builder makes it
     once with an empty cache (the cold compile) before a server makes it with a full one.
     """
@@ -40,6 +42,7 @@ class Engine:
     read_evidence: Callable[[Json, Context], Evidence]
     serves_with_torch: bool
     builds_with_torch: bool
+    tool: Tool
     serving: tuple[str, ...]
     modules: tuple[str, ...] = ()
     compiles: bool = False

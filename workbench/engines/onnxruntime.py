@@ -126,6 +126,7 @@ ENGINE = register(
         unavailable=unavailable,
         read_evidence=read_evidence,
         serves_with_torch=False,
+        tool="onnxruntime",
         builds_with_torch=True,
         serving=("onnxruntime", "numpy"),
         modules=("numpy", "onnxruntime"),

@@ -83,6 +83,7 @@ ENGINE = register(
         unavailable=unavailable,
         read_evidence=read_evidence,
         serves_with_torch=False,
+        tool="openvino",
         builds_with_torch=True,
         serving=("openvino", "numpy"),
         modules=("numpy", "openvino"),

@@ -79,6 +79,7 @@ TORCH_COMPILE = register(
         unavailable=compile_unavailable,
         read_evidence=read_evidence,
         serves_with_torch=True,
+        tool="torch",
         builds_with_torch=True,
         serving=("torch", "safetensors"),
         modules=("torch",),

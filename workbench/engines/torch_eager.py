@@ -261,6 +261,7 @@ TORCH = register(
         unavailable=torch_unavailable,
         read_evidence=read_evidence,
         serves_with_torch=True,
+        tool="torch",
         builds_with_torch=True,
         serving=("torch", "safetensors"),
         modules=("torch",),

@@ -75,7 +75,7 @@ def derive(num_sequences: int, seed: int, known_error: bool = False) -> tuple[Lo
     """The table, from `num_sequences` simulated sequences of Gaussian visits.
 
     With `known_error` it is that of a decision which knows the standard error and needs not
-    estimate it: what `workbench.measure.replay` compares with.
+    estimate it: what `benchmarks.replay` compares with.
     """
     scores = _scores(gaussian, num_sequences, seed, known_error)
     ordered = np.sort(scores, axis=0)

@@ -9,6 +9,7 @@ from statistics import median
 
 import msgspec
 
+from workbench.core.device import Device, Host
 from workbench.core.errors import RecipeError, RunError
 from workbench.core.failure import Failure, Stage
 from workbench.core.measurement import ColdStart, Quality
@@ -51,9 +52,11 @@ Report = Callable[[State, str], None]
 class BringUp:
     """Makes servers for one study."""
 
-    def __init__(self, records: Records, crew: Crew) -> None:
+    def __init__(self, records: Records, crew: Crew, host: Host, device: Device) -> None:
         self._records = records
         self._crew = crew
+        self._host = host
+        self._device = device
         self._study = records.folder
         self.stage: Stage = "build"
         self.worker: Worker | None = None
@@ -65,6 +68,16 @@ class BringUp:
                 for process in (visit.baseline_process, visit.variant_process)
             ),
             default=0,
+        )
+
+    def context(self, row: Variant, prepared: PreparedModel) -> Context:
+        """What the row's recipe is planned and judged by."""
+        return Context(
+            host=self._host,
+            device=self._device,
+            model=prepared,
+            recipe=row.recipe,
+            settings=self._records.model().settings,
         )
 
     def log(self, number: int) -> Path:
@@ -110,10 +123,12 @@ class BringUp:
         if receipt is None:
             report("building", "building")
             receipt = self._build(row, artifact, context)
+        first = self._records.variant(row.number).cold_start
         self._records.update(
             row.number,
             artifact=artifact.key,
-            artifact_cached=cached,
+            # A row is served again after its first start, of course from what that built.
+            artifact_cached=cached if first is None or not cached else row.artifact_cached,
             size_bytes=artifact.size_bytes(),
         )
         self.stage = "load"
@@ -146,12 +161,10 @@ class BringUp:
         )
         assert isinstance(loaded, protocol.Loaded)
         used_after = used_bytes(context)
-        first = self._records.variant(row.number).cold_start
         self._records.update(
             row.number,
             items_per_call=loaded.items_per_call,
-            started_cold=cold,
-            # The baseline is served again for later rows; its first start is the one to keep.
+            started_cold=cold if first is None else row.started_cold,
             cold_start=first
             or ColdStart(
                 build_s=receipt.get("build_s"),

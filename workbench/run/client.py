@@ -17,6 +17,7 @@ import msgspec
 
 from workbench.core import errors
 from workbench.core.errors import RunError
+from workbench.core.profile import ENDED
 from workbench.core.recipe import Recipe
 from workbench.core.variant import FINAL_STATES, Progress, RunOptions
 from workbench.run import protocol
@@ -71,6 +72,10 @@ class Client:
         assert isinstance(answer, protocol.Accepted)
         return answer.numbers
 
+    def profile(self, numbers: Sequence[int], iterations: int, *, stacks: bool = False) -> None:
+        """Queue profiles of rows. Raises RunError where one of them cannot be profiled."""
+        self._ask(protocol.Profile(numbers=list(numbers), iterations=iterations, stacks=stacks))
+
     def resume(self, numbers: Sequence[int], options: RunOptions | None = None) -> list[int]:
         """Queue rows again that were stopped, interrupted or failed."""
         encoded = None if options is None else msgspec.json.encode(options)
@@ -120,8 +125,11 @@ class Client:
         on_progress: Callable[[Progress], None] | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Follow rows until each has ended. Raises RunError where the scheduler is gone."""
-        open_rows = set(numbers)
+        """Follow rows until each has ended and been profiled, where that is to come.
+
+        Raises RunError where the scheduler is gone.
+        """
+        open_rows, ended = set(numbers), set[int]()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while open_rows:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
@@ -130,17 +138,19 @@ class Client:
             for progress in self.events(quiet_s):
                 if on_progress is not None:
                     on_progress(progress)
-                if progress.state in FINAL_STATES:
-                    open_rows.discard(progress.number)
-                if not open_rows:
-                    return
+                if progress.profile in ENDED or (
+                    progress.profile is None and progress.state in FINAL_STATES
+                ):
+                    ended.add(progress.number)
+                if open_rows <= ended:
+                    break
                 if deadline_s is not None and time.monotonic() > deadline_s:
                     return
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return
             status = self.status()
-            busy = {*status.queued, *status.active}
-            open_rows &= busy
+            open_rows &= {*status.queued, *status.active, *status.profiling}
+            ended.clear()
 
     def close(self) -> None:
         """Hang up. What was submitted goes on."""

@@ -14,8 +14,7 @@ from workbench.core.errors import RunError, WorkbenchError
 from workbench.core.failure import Failure, Stage
 from workbench.core.measurement import Visit
 from workbench.core.model import PreparedModel
-from workbench.core.variant import Progress, RunOptions, State, Variant
-from workbench.levers.step import Context
+from workbench.core.variant import Progress, RunOptions, State
 from workbench.measure.verdict import decide
 from workbench.run.bringup import BringUp, first_ratio
 from workbench.run.closing import close_books
@@ -54,10 +53,8 @@ class Group:
     ) -> None:
         self._records = records
         self._crew = crew
-        self._host = host
-        self._device = device
         self._teller = Teller(tell)
-        self._bring_up = BringUp(records, crew)
+        self._bring_up = BringUp(records, crew, host, device)
         self._live: dict[int, Live] = {}
         self._baseline: Live | None = None
         self._servers = Servers(records, crew, self._bring_up, device)
@@ -107,7 +104,9 @@ class Group:
             return
         baseline = self._need_baseline(prepared)
         self._make_room(baseline)
-        live = self._bring_up.serve(row, self._context(row, prepared), self._reporter(number))
+        live = self._bring_up.serve(
+            row, self._bring_up.context(row, prepared), self._reporter(number)
+        )
         self._live[number] = live
         live.first_visit = len(live.visits)
         self._bring_up.stage = "check"
@@ -141,7 +140,7 @@ class Group:
         row = self._records.variant(1)
         self._teller.start(1, again=False)
         try:
-            context = self._context(row, prepared)
+            context = self._bring_up.context(row, prepared)
             live = self._bring_up.serve(row, context, self._reporter(1))
             self._records.update(1, state="checking")
             self._bring_up.worker = live.worker
@@ -173,7 +172,7 @@ class Group:
         row = rows[0] if rows else self._records.add_variant(recipe, "control", options)
         self._make_room(self._baseline)
         try:
-            live = self._bring_up.serve(row, self._context(row, prepared), _silent)
+            live = self._bring_up.serve(row, self._bring_up.context(row, prepared), _silent)
         except RowStopped:
             raise
         except RunError as error:
@@ -193,15 +192,6 @@ class Group:
             self._servers.alternating = True
             for live in (baseline, *self._live.values()):
                 self._servers.put_to_sleep(live)
-
-    def _context(self, row: Variant, prepared: PreparedModel) -> Context:
-        return Context(
-            host=self._host,
-            device=self._device,
-            model=prepared,
-            recipe=row.recipe,
-            settings=self._records.model().settings,
-        )
 
     def has_room(self) -> bool:
         """Whether one more row may be started beside those that live."""

@@ -21,6 +21,7 @@ LIMITS_S: dict[str, float] = {
     "load": 600.0,
     "check": 600.0,
     "measure": 300.0,
+    "profile": 900.0,
 }
 
 

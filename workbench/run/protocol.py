@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from workbench.core.profile import Peaks, Tool
+
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
@@ -90,6 +92,19 @@ class EvaluateExactly(Message, frozen=True, kw_only=True):
 
 class Inspect(Message, frozen=True, kw_only=True):
     """Say what really executes; the worker is retired afterwards. Answered by Inspected."""
+
+
+class Record(Message, frozen=True, kw_only=True):
+    """Profile calls of what is served into `out`; the worker is retired afterwards.
+
+    `folder` is the artifact's, which some profilers open anew. Answered by Recorded.
+    """
+
+    tool: Tool
+    folder: str
+    out: str
+    iterations: int
+    stacks: bool
 
 
 class MeasureExtras(Message, frozen=True, kw_only=True):
@@ -180,6 +195,17 @@ class Extras(Message, frozen=True, kw_only=True):
     postprocess_s: float | None = None
 
 
+class Recorded(Message, frozen=True, kw_only=True):
+    """Where the recording and a GPU's memory snapshot are, a call's seconds, and the roof."""
+
+    path: str
+    num_iterations: int
+    call_s: float
+    recorded_call_s: float
+    peaks: Peaks
+    snapshot: str | None = None
+
+
 class Failed(Message, frozen=True, kw_only=True):
     """An order raised. `kind` is "exception" or "out_of_memory"."""
 
@@ -203,6 +229,14 @@ class Submit(Message, frozen=True, kw_only=True):
 
     recipes: list[str]
     options: bytes
+
+
+class Profile(Message, frozen=True, kw_only=True):
+    """Record calls of these rows once nothing is measured any more; answered by Accepted."""
+
+    numbers: list[int]
+    iterations: int
+    stacks: bool
 
 
 class Resume(Message, frozen=True, kw_only=True):
@@ -240,12 +274,13 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class StatusReply(Message, frozen=True, kw_only=True):
-    """What runs and what waits."""
+    """What runs and what waits; `profiling` are the rows with a profile to come."""
 
     pid: int
     active: list[int]
     queued: list[int]
     num_spares: int
+    profiling: list[int] = []
     waiting_for_device: int | None = None
 
 
@@ -265,13 +300,24 @@ ToWorker = (
     | Evaluate
     | EvaluateExactly
     | Inspect
+    | Record
     | MeasureExtras
     | Exit
 )
 FromWorker = (
-    Ready | Done | Prepared | Loaded | RoundDone | Evaluated | Inspected | Extras | Failed | Note
+    Ready
+    | Done
+    | Prepared
+    | Loaded
+    | RoundDone
+    | Evaluated
+    | Inspected
+    | Recorded
+    | Extras
+    | Failed
+    | Note
 )
-ToScheduler = Submit | Resume | Stop | Status | Shutdown
+ToScheduler = Submit | Profile | Resume | Stop | Status | Shutdown
 FromScheduler = Accepted | Refused | StatusReply | Event
 
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

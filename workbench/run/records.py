@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from workbench.core.device import Host
 from workbench.core.measurement import Visit
 from workbench.core.model import Model, PreparedModel
+from workbench.core.profile import Profile
 from workbench.core.recipe import Recipe
 from workbench.core.variant import Role, RunOptions, Variant
 
@@ -50,6 +51,10 @@ class Records(Protocol):
 
     def visits(self, number: int) -> Sequence[Visit]:
         """Every visit of a row against the baseline, in order."""
+        ...
+
+    def add_profile(self, number: int, profile: Profile) -> None:
+        """Keep what was recorded of a row, beside earlier recordings of it."""
         ...
 
     def clear_visits(self, number: int) -> None:

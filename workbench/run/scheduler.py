@@ -22,11 +22,13 @@ from workbench.engines import load_all
 from workbench.engines.engine import engine
 from workbench.levers.table import resolve
 from workbench.run import protocol
+from workbench.run.bringup import BringUp
 from workbench.run.crew import Crew
 from workbench.run.failures import RowStopped, stopped
 from workbench.run.group import Group
 from workbench.run.hub import Hub
 from workbench.run.lock import DeviceLock
+from workbench.run.profiling import Profiler
 from workbench.run.records import Records
 
 _IDLE_EXIT_S = 300.0
@@ -63,6 +65,9 @@ class Scheduler:
             attend=self._attend,
         )
         self._group = Group(records, self._crew, host, self._device, self._tell)
+        self._profiler = Profiler(
+            records, self._crew, BringUp(records, self._crew, host, self._device), self._tell
+        )
         self._lock = DeviceLock(self._device.id, lock_folder)
         self._queue: list[int] = []
         self._stopping: set[int] = set()
@@ -93,14 +98,21 @@ class Scheduler:
 
     def _step(self) -> bool:
         """Do one piece of work; False where there is none."""
-        if not self._queue and self._group.is_empty:
+        is_measured = not self._queue and self._group.is_empty
+        if is_measured and not self._profiler.numbers:
             return False
         self._idle_since_s = time.monotonic()
         if not self._lock.try_acquire():
             self._tell_place()
             self._crew.wait_for_a_client(0.2)
             return True
-        if self._queue and self._group.has_room():
+        if is_measured:
+            # An idle baseline leaves the device to the one that is recorded.
+            self._group.drop_baseline()
+            number = self._profiler.numbers[0]
+            self._profiler.record_next()
+            self._stopping.discard(number)
+        elif self._queue and self._group.has_room():
             number = self._queue.pop(0)
             self._warm_for_the_rest()
             self._group.guarded(number, self._group.start)
@@ -143,7 +155,8 @@ class Scheduler:
                 client.send(self._reply(request))
             except WorkbenchError as error:
                 client.send(protocol.Refused(error=type(error).__name__, message=str(error)))
-        if self._leaving or self._group.current in self._stopping:
+        current = {self._group.current, self._profiler.current}
+        if self._leaving or current & self._stopping:
             raise RowStopped("stopped")
 
     def _reply(self, request: protocol.ToScheduler) -> protocol.FromScheduler:
@@ -153,6 +166,9 @@ class Scheduler:
                 options = msgspec.json.decode(request.options, type=RunOptions)
                 recipes = [Recipe.parse(spec) for spec in request.recipes]
                 return protocol.Accepted(numbers=self._submit(recipes, options))
+            case protocol.Profile():
+                self._profiler.ask(request.numbers, request.iterations, stacks=request.stacks)
+                return protocol.Accepted(numbers=request.numbers)
             case protocol.Resume():
                 encoded = request.options
                 given = None if encoded is None else msgspec.json.decode(encoded, type=RunOptions)
@@ -165,6 +181,7 @@ class Scheduler:
                     active=[n for n in self._open_rows() if n not in self._queue],
                     queued=list(self._queue),
                     num_spares=self._crew.num_spares,
+                    profiling=self._profiler.numbers,
                     waiting_for_device=None if self._lock.is_held else self._lock.place(),
                 )
             case protocol.Shutdown():
@@ -211,12 +228,18 @@ class Scheduler:
 
     def _enqueue(self, number: int) -> None:
         self._queue.append(number)
+        self._profiler.follow(self._records.variant(number))
         self._group.tell(number, "queued", "queued", None)
 
     def _stop(self, numbers: list[int] | None) -> list[int]:
         """Stop what waits and what lives at once; the current row when its order is left."""
         open_rows = self._open_rows()
         wanted = open_rows if numbers is None else [n for n in numbers if n in open_rows]
+        dropped = self._profiler.stop(numbers)
+        recorded = self._profiler.current
+        if recorded is not None and (numbers is None or recorded in numbers):
+            self._stopping.add(recorded)
+            dropped.append(recorded)
         if 1 in wanted and set(wanted) != set(open_rows):
             raise RunError("#1 is what the others are compared with; stop them with it.")
         # The baseline last: the others' rounds need its worker.
@@ -228,7 +251,7 @@ class Scheduler:
             if number in self._queue:
                 self._queue.remove(number)
             self._group.end(number, "stopped", stopped(stage))
-        return wanted
+        return sorted({*wanted, *dropped})
 
     def _open_rows(self) -> list[int]:
         rows = self._records.variants()

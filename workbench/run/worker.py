@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import json
 import os
 import resource
@@ -19,7 +18,6 @@ from collections.abc import Callable
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,7 +31,8 @@ from workbench.run.processes import (
     drop_privileges,
     prefer_as_victim,
 )
-from workbench.run.rows import OutputRows, Rows, read_raw, read_rows
+from workbench.run.rows import OutputRows, read_raw, read_rows
+from workbench.run.serving import Server, import_pipeline, record
 
 if TYPE_CHECKING:
     from workbench.core.measurement import MemoryReading
@@ -41,19 +40,6 @@ if TYPE_CHECKING:
 
 # What is told of a failure: enough to find the line, not a novel.
 _MAX_TRACEBACK_CHARS = 20_000
-
-
-class Server:
-    """The one variant that this worker has loaded."""
-
-    def __init__(self, pipeline: Any, rows: Rows, batch_size: int | None, raw: object) -> None:
-        self.pipeline = pipeline
-        self.raw = raw
-        self.rows = rows
-        self.batch_size = batch_size
-        self.inputs = rows.sets(batch_size)
-        self.placed = [pipeline.place(arrays) for arrays in self.inputs]
-        self.items_per_call = batch_size or rows.example_size or 1
 
 
 def main(argv: list[str]) -> None:
@@ -109,6 +95,8 @@ class _Worker:
                 return _evaluate_exactly(order)
             case protocol.Inspect():
                 return self._inspect()
+            case protocol.Record():
+                return self._record(order)
             case protocol.MeasureExtras():
                 return self._extras(order)
             case protocol.Exit():
@@ -142,9 +130,8 @@ class _Worker:
         start_s = time.perf_counter()
         pipeline = module.load(str(folder))
         load_s = time.perf_counter() - start_s
-        self._server = server = Server(
-            pipeline, rows, order.batch_size, read_raw(Path(order.source_dir))
-        )
+        raw = read_raw(Path(order.source_dir))
+        self._server = server = Server(module, pipeline, rows, order.batch_size, raw)
         warm = warm_up(pipeline, server.placed, max_s=order.warm_up_s)
         self._read_clocks = _clock_reader(order.device)
         return protocol.Loaded(
@@ -208,6 +195,12 @@ class _Worker:
         raw = self.server.pipeline.inspect(self.server.placed[0])
         return protocol.Inspected(raw=json.dumps(raw).encode(), versions=_versions())
 
+    def _record(self, order: protocol.Record) -> protocol.Recorded:
+        # Where a thread samples memory, it would be in the recording.
+        self._meter.stop()
+        server, self._server = self.server, None
+        return record(server, order)
+
     def _extras(self, order: protocol.MeasureExtras) -> protocol.Extras:
         from workbench.measure.energy import measure_energy
         from workbench.measure.rounds import Processing, time_copies, time_processing
@@ -235,17 +228,6 @@ class _Worker:
             preprocess_s=processing.preprocess_s,
             postprocess_s=processing.postprocess_s,
         )
-
-
-def import_pipeline(path: Path) -> ModuleType:
-    """Import a pipeline file by its path, under a name of its own."""
-    spec = importlib.util.spec_from_file_location("pipeline", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pipeline"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _clock_reader(device: str) -> Callable[[], DeviceClocks] | None:

@@ -11,6 +11,7 @@ from workbench.core.device import Host
 from workbench.core.errors import StudyError
 from workbench.core.measurement import ColdStart, Visit
 from workbench.core.model import Model, PreparedModel
+from workbench.core.profile import Profile
 from workbench.core.variant import Variant
 from workbench.measure import statistics
 from workbench.measure.verdict import MIN_CONTROL_VISITS, decide
@@ -60,7 +61,7 @@ class Row:
     stream. `baseline_batch` is the batch of the baseline's calls where it differs from this
     row's, else None. `break_even_calls` is how many calls pay for what this row costs more
     than the baseline before its first answer; None where it never does or is not known, and
-    `break_even` says which.
+    `break_even` says which. `profile` is the latest recording of its calls.
     """
 
     variant: Variant
@@ -73,6 +74,7 @@ class Row:
     break_even_calls: int | None = None
     break_even: str = ""
     host_load: float | None = None
+    profile: Profile | None = None
 
     @property
     def number(self) -> int:
@@ -252,6 +254,7 @@ def _assemble(
             break_even_calls=calls,
             break_even=words,
             host_load=load,
+            profile=next(reversed(reader.profiles(number)), None),
         )
     others = [row for row in rows.values() if not row.is_baseline and row.variant.role != "control"]
     return Comparison(

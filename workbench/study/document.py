@@ -80,6 +80,7 @@ def variant(row: Row) -> dict[str, Json]:
             "artifact_cached": record.artifact_cached,
         },
         "host_load": finite(row.host_load),
+        "profile": _profile(row),
         "failure": plain(record.failure),
         "versions": plain(record.versions),
         "options": plain(record.options),
@@ -256,6 +257,13 @@ def _ratio(decision: Decision | None) -> Json:
 def _verdict(decision: Decision | None) -> str | None:
     """None while provisional: no verdict is drawn then."""
     return None if decision is None or decision.provisional else decision.verdict
+
+
+def _profile(row: Row) -> Json:
+    """Its latest recording; the trace's tables are those of `workbench trace FILE --json`."""
+    if row.profile is None:
+        return None
+    return {**_object(plain(row.profile)), "slowdown": finite(row.profile.slowdown)}
 
 
 def _object(value: Json) -> dict[str, Json]:

@@ -21,6 +21,7 @@ NUM_BINS = 48
 # Beyond these quantiles a few calls would squeeze all others into one bin; the tails that
 # samples allow are marked all the same.
 _SHOWN = (0.002, 0.998)
+REQUEST_PARTS = ("preprocess", "copy in", "model", "copy out", "postprocess")
 PARTS = ("build", "compile", "load", "first call")
 
 
@@ -129,6 +130,31 @@ def stacked_bars(comparison: Comparison) -> list[StackedBar]:
                 parts=(cold.build_s, cold.compile_cold_s, cold.load_s, first_s),
             )
         )
+    return bars
+
+
+def request_bars(comparison: Comparison) -> list[StackedBar]:
+    """One request of every row that was measured, where the model brings its own processing."""
+    bars = []
+    for row in (comparison.baseline, *comparison.rows):
+        cold = row.variant.cold_start
+        if cold is None or cold.preprocess_s is None or row.call is None:
+            continue
+        parts = (
+            cold.preprocess_s,
+            cold.copy_in_s,
+            row.call.median_s.value,
+            cold.copy_out_s,
+            cold.postprocess_s,
+        )
+        whole_s = sum(part or 0.0 for part in parts)
+        shares = [
+            f"{name} {part / whole_s:.0%}"
+            for name, part in zip(REQUEST_PARTS, parts, strict=True)
+            if part
+        ]
+        said = f"{format_seconds(whole_s)}: {', '.join(shares)}"
+        bars.append(StackedBar(label=label(row), said=said, parts=parts))
     return bars
 
 

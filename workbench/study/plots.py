@@ -89,7 +89,7 @@ def interval_plot(bars: Sequence[IntervalBar], floor: float | None) -> Markup:
     low, high = min([0.9, *ends]), max([1.1, *ends])
     scale = Scale(low=low / 1.06, high=high * 1.06, start=2, end=98, is_log=True)
     ticks = scale.ticks(7)
-    behind = [_vertical(scale(tick), "grid") for tick in ticks]
+    behind = [vertical(scale(tick), "grid") for tick in ticks]
     if floor:
         left, right = scale(math.exp(-floor)), scale(math.exp(floor))
         behind.insert(
@@ -98,13 +98,11 @@ def interval_plot(bars: Sequence[IntervalBar], floor: float | None) -> Markup:
                 "rect", x=f"{left}%", width=f"{right - left}%", y=0, height="100%", class_="floor"
             ),
         )
-    behind.append(_vertical(scale(1.0), "axis"))
-    lines = [_plot_line(bar.label, _interval(bar, scale, behind), bar.said) for bar in bars]
-    labels = [_tick_text(scale(tick), f"{tick:g}×", 12) for tick in ticks]
-    axis = _svg(
-        28, *labels, _tick_text(2, "slower", 26, "start"), _tick_text(98, "faster", 26, "end")
-    )
-    return element("div", *lines, _plot_line(None, axis, ""), class_="lines")
+    behind.append(vertical(scale(1.0), "axis"))
+    lines = [plot_line(bar.label, _interval(bar, scale, behind), bar.said) for bar in bars]
+    labels = [tick_text(scale(tick), f"{tick:g}×", 12) for tick in ticks]
+    axis = svg(28, *labels, tick_text(2, "slower", 26, "start"), tick_text(98, "faster", 26, "end"))
+    return element("div", *lines, plot_line(None, axis, ""), class_="lines")
 
 
 def _interval(bar: IntervalBar, scale: Scale, behind: list[Markup]) -> Markup:
@@ -112,11 +110,11 @@ def _interval(bar: IntervalBar, scale: Scale, behind: list[Markup]) -> Markup:
     drawn = list(behind)
     if bar.low and bar.high:
         left, right = scale(bar.low), scale(bar.high)
-        drawn.append(_segment(left, middle, right, middle, f"whisker {bar.tone}"))
+        drawn.append(segment(left, middle, right, middle, f"whisker {bar.tone}"))
         for end in (left, right):
-            drawn.append(_segment(end, middle - 5, end, middle + 5, f"whisker {bar.tone}"))
+            drawn.append(segment(end, middle - 5, end, middle + 5, f"whisker {bar.tone}"))
     drawn.append(_mark(scale(bar.ratio), middle, bar.tone))
-    return _svg(_ROW_HEIGHT, *drawn, label=bar.said)
+    return svg(_ROW_HEIGHT, *drawn, label=bar.said)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +161,11 @@ def distribution_plot(
             element("circle", cx=f"{scale(t)}%", cy=height - 4, r=3, class_="tail")
             for t in each.tails_s
         ]
-        grid = [_vertical(scale(tick), "grid") for tick in ticks]
-        drawn = _svg(height, *grid, *bars, _vertical(median, "median"), *tails, label=each.said)
-        lines.append(_plot_line(each.label, drawn, each.said))
-    axis = _svg(20, *(_tick_text(scale(tick), format_tick(tick), 13) for tick in ticks))
-    return element("div", *lines, _plot_line(None, axis, ""), class_="lines")
+        grid = [vertical(scale(tick), "grid") for tick in ticks]
+        drawn = svg(height, *grid, *bars, vertical(median, "median"), *tails, label=each.said)
+        lines.append(plot_line(each.label, drawn, each.said))
+    axis = svg(20, *(tick_text(scale(tick), format_tick(tick), 13) for tick in ticks))
+    return element("div", *lines, plot_line(None, axis, ""), class_="lines")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +186,7 @@ def stacked_plot(
     ticks = scale.ticks(6)
     lines = []
     for bar in bars:
-        drawn = [_vertical(scale(tick), "grid") for tick in ticks]
+        drawn = [vertical(scale(tick), "grid") for tick in ticks]
         reached = 0.0
         for index, part in enumerate(bar.parts):
             if not part:
@@ -207,21 +205,10 @@ def stacked_plot(
                 )
             )
             reached += part
-        lines.append(_plot_line(bar.label, _svg(_ROW_HEIGHT, *drawn, label=bar.said), bar.said))
-    axis = _svg(20, *(_tick_text(scale(tick), format_tick(tick), 13) for tick in ticks))
-    legend = element(
-        "p",
-        *(
-            element(
-                "span",
-                element("i", class_=f"swatch part-{index}"),
-                name,
-                class_="legend",
-            )
-            for index, name in enumerate(names)
-        ),
-    )
-    return join(legend, element("div", *lines, _plot_line(None, axis, ""), class_="lines"))
+        lines.append(plot_line(bar.label, svg(_ROW_HEIGHT, *drawn, label=bar.said), bar.said))
+    axis = svg(20, *(tick_text(scale(tick), format_tick(tick), 13) for tick in ticks))
+    named = [(name, f"part-{index}") for index, name in enumerate(names)]
+    return join(legend(named), element("div", *lines, plot_line(None, axis, ""), class_="lines"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,21 +240,21 @@ def scatter_plot(
     upwards = Scale(low=min(ys) - pad, high=max(ys) + pad, start=bottom, end=top)
     drawn = []
     for tick in across.ticks(7):
-        drawn.append(_segment(across(tick), top, across(tick), bottom, "grid"))
-        drawn.append(_tick_text(across(tick), f"{tick:g}×", bottom + 18))
+        drawn.append(segment(across(tick), top, across(tick), bottom, "grid"))
+        drawn.append(tick_text(across(tick), f"{tick:g}×", bottom + 18))
     for tick in upwards.ticks(6):
-        drawn.append(_segment(8, upwards(tick), 97, upwards(tick), "grid"))
-        drawn.append(_tick_text(7.4, format_y(tick), upwards(tick) + 4, "end"))
-    drawn.append(_segment(across(1.0), top, across(1.0), bottom, "axis"))
+        drawn.append(segment(8, upwards(tick), 97, upwards(tick), "grid"))
+        drawn.append(tick_text(7.4, format_y(tick), upwards(tick) + 4, "end"))
+    drawn.append(segment(across(1.0), top, across(1.0), bottom, "axis"))
     if bound is not None:
-        drawn.append(_segment(8, upwards(bound), 97, upwards(bound), "bound"))
-        drawn.append(_tick_text(97, "must be kept", upwards(bound) + 14, "end"))
+        drawn.append(segment(8, upwards(bound), 97, upwards(bound), "bound"))
+        drawn.append(tick_text(97, "must be kept", upwards(bound) + 14, "end"))
     placed: list[tuple[float, float]] = []
     for point in sorted(points, key=lambda p: p.x):
         x, y = across(point.x), upwards(point.y.value)
         if point.y.low is not None and point.y.high is not None:
             drawn.append(
-                _segment(
+                segment(
                     x, upwards(point.y.low), x, upwards(point.y.high), f"whisker thin {point.tone}"
                 )
             )
@@ -285,9 +272,9 @@ def scatter_plot(
                 overflow="visible",
             )
         )
-    drawn.append(_tick_text(97, x_title, bottom + 38, "end"))
-    drawn.append(_tick_text(8, y_title, 14, "start"))
-    return element("div", _svg(height, *drawn, label=f"{y_title} against {x_title}"), class_="plot")
+    drawn.append(tick_text(97, x_title, bottom + 38, "end"))
+    drawn.append(tick_text(8, y_title, 14, "start"))
+    return element("div", svg(height, *drawn, label=f"{y_title} against {x_title}"), class_="plot")
 
 
 def line_plot(
@@ -299,20 +286,18 @@ def line_plot(
     ys = [v for _, y in points for v in (y.value, y.low, y.high) if v]
     across = Scale(low=min(xs) / 1.1, high=max(xs) * 1.1, start=16, end=95, is_log=True)
     upwards = Scale(low=min(ys) / 1.15, high=max(ys) * 1.15, start=bottom, end=top, is_log=True)
-    drawn = [_tick_text(2, title, 16, "start")]
+    drawn = [tick_text(2, title, 16, "start")]
     for tick in upwards.ticks(5):
-        drawn.append(_segment(16, upwards(tick), 95, upwards(tick), "grid"))
-        drawn.append(_tick_text(15, format_y(tick), upwards(tick) + 4, "end"))
+        drawn.append(segment(16, upwards(tick), 95, upwards(tick), "grid"))
+        drawn.append(tick_text(15, format_y(tick), upwards(tick) + 4, "end"))
     for x in xs:
-        drawn.append(_tick_text(across(x), f"{x:g}", bottom + 18))
+        drawn.append(tick_text(across(x), f"{x:g}", bottom + 18))
     for (x0, y0), (x1, y1) in pairwise(points):
-        drawn.append(
-            _segment(across(x0), upwards(y0.value), across(x1), upwards(y1.value), "curve")
-        )
+        drawn.append(segment(across(x0), upwards(y0.value), across(x1), upwards(y1.value), "curve"))
     for x, y in points:
         if y.low and y.high:
             drawn.append(
-                _segment(across(x), upwards(y.low), across(x), upwards(y.high), "whisker thin")
+                segment(across(x), upwards(y.low), across(x), upwards(y.high), "whisker thin")
             )
         said = f"batch {x:g}: {format_y(y.value)}"
         drawn.append(
@@ -320,11 +305,23 @@ def line_plot(
                 across(x), upwards(y.value), "", said, shape="M-4,0 A4,4 0 1,0 4,0 A4,4 0 1,0 -4,0"
             )
         )
-    drawn.append(_tick_text(95, "batch size", bottom + 36, "end"))
-    return element("div", _svg(height, *drawn, label=title), class_="plot")
+    drawn.append(tick_text(95, "batch size", bottom + 36, "end"))
+    return element("div", svg(height, *drawn, label=title), class_="plot")
 
 
-def _plot_line(label: Markup | None, drawn: Markup, said: str) -> Markup:
+def legend(named: Sequence[tuple[str, str]]) -> Markup:
+    """What colours stand for: names, each with the class of its swatch."""
+    return element(
+        "p",
+        *(
+            element("span", element("i", class_=f"swatch {kind}"), name, class_="legend")
+            for name, kind in named
+        ),
+    )
+
+
+def plot_line(label: Markup | None, drawn: Markup, said: str) -> Markup:
+    """A row of a plot: its name, its drawing, and the same in words."""
     return join(
         element("div", label, class_="label"),
         element("div", drawn, class_="drawn"),
@@ -332,7 +329,8 @@ def _plot_line(label: Markup | None, drawn: Markup, said: str) -> Markup:
     )
 
 
-def _svg(height: float, *children: Markup, label: str = "") -> Markup:
+def svg(height: float, *children: Markup, label: str = "") -> Markup:
+    """A drawing of this height in pixels, as wide as its place."""
     return element(
         "svg",
         *children,
@@ -343,15 +341,18 @@ def _svg(height: float, *children: Markup, label: str = "") -> Markup:
     )
 
 
-def _segment(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+def segment(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    """A line; x in per cent of the width, y in pixels."""
     return element("line", x1=f"{x1}%", y1=y1, x2=f"{x2}%", y2=y2, class_=kind)
 
 
-def _vertical(x: float, kind: str) -> Markup:
+def vertical(x: float, kind: str) -> Markup:
+    """A line from top to bottom at x per cent of the width."""
     return element("line", x1=f"{x}%", y1=0, x2=f"{x}%", y2="100%", class_=kind)
 
 
-def _tick_text(x: float, words: str, y: float, anchor: str = "middle") -> Markup:
+def tick_text(x: float, words: str, y: float, anchor: str = "middle") -> Markup:
+    """A label of an axis; x in per cent of the width, y in pixels."""
     return element("text", words, x=f"{x}%", y=round(y, 2), text_anchor=anchor, class_="tick")
 
 

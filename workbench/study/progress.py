@@ -81,6 +81,7 @@ class _Rows:
         """ "3 of 8 done; #4 engine=torch measuring, 5 visits, 1.40× as fast so far"."""
         ended = sum(p.state in FINAL_STATES for p in self.last.values())
         busy = [p for p in self.last.values() if p.state not in ("queued", *FINAL_STATES)]
+        busy += [p for p in self.last.values() if p.profile == "recording"]
         parts = [f"{ended} of {len(self.last)} done"]
         waiting = [p.message for p in self.last.values() if _waits(p)]
         if waiting and not busy:
@@ -203,7 +204,8 @@ class LogDisplay:
 
     def update(self, progress: Progress) -> None:
         """Print the message if the row's state is new, or what it waits for."""
-        state = progress.message if _waits(progress) else progress.state
+        is_told = _waits(progress) or progress.profile is not None
+        state = progress.message if is_told else progress.state
         if self._states.get(progress.number) == state:
             return
         self._states[progress.number] = state

@@ -28,6 +28,7 @@ from workbench.core.measurement import (
     Visit,
 )
 from workbench.core.model import Model, PreparedModel
+from workbench.core.profile import Profile
 from workbench.core.recipe import Recipe
 from workbench.core.variant import Role, RunOptions, State, Variant
 from workbench.study import schema
@@ -84,11 +85,14 @@ class StudyReader:
         self._connection = self._connect()
         try:
             with self._reading():
-                self._connection.execute("PRAGMA trusted_schema = OFF")
-                schema.verify(self._connection, self.path)
+                self._open(self._connection)
         except StudyError:
             self._connection.close()
             raise
+
+    def _open(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        schema.verify(connection, self.path)
 
     def _connect(self) -> sqlite3.Connection:
         return connect_read_only(self.path)
@@ -209,6 +213,32 @@ class StudyReader:
             variant=_round(sides["variant"]),
             baseline_first=bool(sides["baseline"]["ran_first"]),
         )
+
+    def profiles(self, number: int) -> Sequence[Profile]:
+        """What was recorded of a row, oldest first."""
+        with self._reading() as db:
+            # A study of an earlier schema that is only read has no such table.
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'profiles'").fetchone():
+                return []
+            rows = db.execute(
+                "SELECT record FROM profiles WHERE variant = ? ORDER BY number", (number,)
+            ).fetchall()
+        return [decode(record, Profile) for (record,) in rows]
+
+    def recording(self, path: str) -> Path:
+        """A recording's file, by its path in a Profile.
+
+        Raises StudyError where the record points outside the study, or the file is gone.
+        """
+        found = (self.folder / path).resolve()
+        if not found.is_relative_to(self.folder / "traces"):
+            raise StudyError(
+                f"a profile names {path!r} as its recording, which is not one of the study's; the "
+                "record is not to be trusted."
+            )
+        if not found.is_file():
+            raise StudyError(f"{found} is gone; profile the variant again.")
+        return found
 
     def artifact_folder(self, variant: Variant) -> Path | None:
         """The folder that building the row left, or None where it has none.

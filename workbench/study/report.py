@@ -14,6 +14,7 @@ from workbench.study.markup import Markup, element
 from workbench.study.reader import StudyReader
 from workbench.study.report_evidence import evidence_section, facts, section
 from workbench.study.report_guide import how_to_read
+from workbench.study.report_profiles import profile_sections
 from workbench.study.table import (
     COLUMNS,
     Cell,
@@ -63,9 +64,11 @@ def report_html(reader: StudyReader, comparison: Comparison) -> str:
         _intervals(comparison),
         _table(comparison),
         _latency(reader, comparison),
+        _request(comparison),
         _sweeps(comparison),
         _quality(comparison),
         _once(comparison),
+        *profile_sections(reader, comparison),
         _failures(comparison),
         evidence_section(comparison),
         _about(comparison),
@@ -216,6 +219,18 @@ def _latency(reader: StudyReader, comparison: Comparison) -> Markup | None:
         plots.distribution_plot(found, format_seconds),
         lead="Every timed call, on a log axis. The line is the median; a dot marks each tail "
         "that enough calls were timed for. A call of a larger batch does more work.",
+    )
+
+
+def _request(comparison: Comparison) -> Markup | None:
+    bars = extracts.request_bars(comparison)
+    if not bars:
+        return None
+    return section(
+        "One request",
+        plots.stacked_plot(bars, extracts.REQUEST_PARTS, format_seconds),
+        lead="The model's own processing and the copies beside the model, each timed by itself: "
+        "what is left of a faster model when the rest stays.",
     )
 
 

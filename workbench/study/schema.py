@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.core.errors import SchemaTooNewError, StudyError
 
-VERSION = 1
+VERSION = 2
 
 TABLES = {
     "meta": "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -66,14 +66,36 @@ TABLES = {
             PRIMARY KEY (variant, visit, pair, side),
             FOREIGN KEY (variant, visit) REFERENCES visits (variant, number) ON DELETE CASCADE
         )""",
+    "profiles": """
+        CREATE TABLE profiles (
+            variant INTEGER NOT NULL REFERENCES variants (number) ON DELETE CASCADE,
+            number INTEGER NOT NULL,
+            record TEXT NOT NULL,
+            PRIMARY KEY (variant, number)
+        ) WITHOUT ROWID""",
 }
+# The tables that came with each version after the first: what an older file lacks.
+ADDED = {2: ("profiles",)}
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables and note their version, in the caller's transaction."""
-    for sql in TABLES.values():
-        connection.execute(" ".join(sql.split()))
+    for name in TABLES:
+        connection.execute(_text(name))
     connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(VERSION),))
+
+
+def upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    """Give a verified file of an earlier version the tables that it lacks; for its writer."""
+    version = _version(connection, path)
+    if version == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for added, names in ADDED.items():
+        for name in names if added > version else ():
+            connection.execute(_text(name))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(VERSION),))
+    connection.execute("COMMIT")
 
 
 def verify(connection: sqlite3.Connection, path: Path) -> None:
@@ -86,18 +108,24 @@ def verify(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     # SQLite's own indexes of our keys have no text.
     tables = {name: " ".join(sql.split()) for _, name, sql in found if sql is not None}
-    if tables.get("meta") == " ".join(TABLES["meta"].split()):
+    lacking = set[str]()
+    if tables.get("meta") == _text("meta"):
         version = _version(connection, path)
         if version > VERSION:
             raise SchemaTooNewError(
                 f"{path} was written with schema {version}; this workbench reads up to schema "
                 f"{VERSION}. Upgrade accel-workbench to open it."
             )
-    if tables != {name: " ".join(sql.split()) for name, sql in TABLES.items()}:
+        lacking = {name for v, names in ADDED.items() if v > version for name in names}
+    if tables != {name: _text(name) for name in TABLES if name not in lacking}:
         raise StudyError(
             f"{path} is not a study's database: its tables are not the ones a workbench makes. "
             "Name a folder that `workbench run` or `Study` made."
         )
+
+
+def _text(name: str) -> str:
+    return " ".join(TABLES[name].split())
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

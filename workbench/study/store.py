@@ -17,6 +17,7 @@ from workbench.core.errors import StudyError
 from workbench.core.failure import Failure
 from workbench.core.measurement import Round, Visit
 from workbench.core.model import Model, PreparedModel
+from workbench.core.profile import Profile
 from workbench.core.recipe import Recipe, canonical
 from workbench.core.variant import FINAL_STATES, Role, RunOptions, Variant
 from workbench.study import schema
@@ -67,6 +68,10 @@ class Store(StudyReader):
                 f"{self.path} is damaged or is not a study's database ({error})."
             ) from error
         return connection
+
+    def _open(self, connection: sqlite3.Connection) -> None:
+        super()._open(connection)
+        schema.upgrade(connection, self.path)
 
     def __enter__(self) -> Store:
         return self
@@ -146,6 +151,16 @@ class Store(StudyReader):
                 ):
                     row = (number, visit.number, index, side, int(first), *_columns(round_))
                     db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
+
+    def add_profile(self, number: int, profile: Profile) -> None:
+        """Keep what was recorded of a row, beside earlier recordings of it."""
+        with self._writing() as db:
+            highest = db.execute(
+                "SELECT coalesce(max(number), 0) FROM profiles WHERE variant = ?", (number,)
+            ).fetchone()[0]
+            db.execute(
+                "INSERT INTO profiles VALUES (?, ?, ?)", (number, highest + 1, encode(profile))
+            )
 
     def clear_visits(self, number: int) -> None:
         """Forget a row's visits, before it is measured anew."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import re
@@ -15,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.device import Host
 from workbench.core.errors import RunError, StudyError
 from workbench.core.model import Model, PreparedModel
+from workbench.core.profile import DEFAULT_ITERATIONS, Profile
 from workbench.core.recipe import Recipe
-from workbench.core.variant import Progress, RunOptions, Variant
+from workbench.core.variant import RunOptions, Variant
 from workbench.study.choice import best
 from workbench.study.comparison import Comparison, Goal, compare
 from workbench.study.reader import StudyReader
 from workbench.study.store import Store
+from workbench.study.waiting import stop, wait_for
 
 if TYPE_CHECKING:
     import pandas
 
+    from workbench.traces.trace import Trace
+
 DEFAULT_FOLDER = Path("workbench-studies")
-_STOP_LIMIT_S = 10.0
 
 
 class Study:
@@ -106,7 +108,8 @@ class Study:
         A recipe is a Recipe or its text ("engine=onnxruntime,batch=8"). The first run of a
         study also runs the baseline, the model as it is now. `budget_s` bounds the seconds
         spent measuring each; `options` are those of `RunOptions` (threshold, tolerance,
-        max_visits, early_stop_ratio, limits_s, rebuild, …). With `wait=False` it returns at
+        max_visits, early_stop_ratio, limits_s, rebuild, …); `profile=True` records calls of each
+        row once all are measured. With `wait=False` it returns at
         once and the scheduler works on. Ctrl-C stops the rows; what was measured is kept.
 
         Raises RecipeError for what does not exist and RunError where the scheduler is gone.
@@ -118,7 +121,7 @@ class Study:
         with Client.connect(self.folder, python=self._reader.python()) as client:
             numbers = client.submit(parsed, chosen)
             if wait:
-                self._wait(client, numbers, progress)
+                wait_for(client, self._reader, numbers, progress=progress)
         return numbers
 
     def suggest(self, num: int = 12) -> list[Recipe]:
@@ -145,46 +148,19 @@ class Study:
 
         waiting = list(numbers) or [v.number for v in self.variants() if not v.is_final]
         if all(self._reader.variant(number).is_final for number in waiting):
-            return
-        with Client.connect(self.folder, python=self._reader.python()) as client:
-            self._wait(client, waiting, progress)
-
-    def _wait(self, client: Any, numbers: Sequence[int], progress: bool) -> None:
-        from workbench.study.progress import Silent, choose_display
-
-        display = choose_display(self._recipe_of) if progress else Silent()
-        try:
-            with display:
-                for row in map(self._reader.variant, numbers):
-                    display.update(_as_progress(row))
-                client.wait(numbers, on_progress=display.update)
-        except KeyboardInterrupt:
-            self._stop_and_settle(numbers)
-            raise
-
-    def _stop_and_settle(self, numbers: Sequence[int]) -> None:
-        # The interrupt may have cut a message of the first connection in two.
-        with contextlib.suppress(RunError):
-            self.stop(*numbers)
-        deadline_s = time.monotonic() + _STOP_LIMIT_S
-        while time.monotonic() < deadline_s:
-            if all(self._reader.variant(number).is_final for number in numbers):
+            # Only a profile may still be to come, and only from a scheduler that runs.
+            try:
+                client = Client.connect(self.folder, start=False)
+            except RunError:
                 return
-            time.sleep(0.05)
-
-    def _recipe_of(self, number: int) -> Recipe:
-        return self._reader.variant(number).recipe
+        else:
+            client = Client.connect(self.folder, python=self._reader.python())
+        with client:
+            wait_for(client, self._reader, waiting, progress=progress)
 
     def stop(self, *numbers: int) -> list[int]:
         """Stop these rows, or everything; returns the numbers. Measured rounds are kept."""
-        from workbench.run.client import Client
-
-        try:
-            client = Client.connect(self.folder, start=False)
-        except RunError:
-            return []
-        with client:
-            return list(client.stop(list(numbers) or None))
+        return stop(self._reader, list(numbers) or None)
 
     def resume(
         self,
@@ -205,8 +181,52 @@ class Study:
         with Client.connect(self.folder, python=self._reader.python()) as client:
             resumed = list(client.resume(list(numbers), changed))
             if wait:
-                self._wait(client, resumed, progress)
+                wait_for(client, self._reader, resumed, progress=progress)
         return resumed
+
+    def profile(
+        self,
+        which: int | str,
+        *,
+        iterations: int = DEFAULT_ITERATIONS,
+        stacks: bool = False,
+        progress: bool = True,
+    ) -> Trace:
+        """Record some calls of a row on its device, and return what was recorded, opened.
+
+        A fresh server is started for it once nothing is measured any more, so that recording,
+        which slows a model, is in no latency. `which` is a row's number or "best"; `stacks`
+        records Python's frames too, which costs several times as much. The file lies below the
+        study's `traces/` folder, which TensorBoard's PyTorch plugin opens. Raises RunError where
+        nothing was recorded.
+        """
+        from workbench.study.recording import record
+
+        number = self._number(which)
+        record(self._reader, number, iterations, stacks=stacks, progress=progress)
+        return self.trace(number)
+
+    def profiles(self, which: int | str) -> Sequence[Profile]:
+        """What was recorded of a row, oldest first."""
+        return self._reader.profiles(self._number(which))
+
+    def trace(self, which: int | str) -> Trace:
+        """The latest recording of a row, opened. Raises StudyError where there is none."""
+        from workbench.study.recording import latest
+
+        return latest(self._reader, self._number(which))
+
+    def _number(self, which: int | str) -> int:
+        if which == "best":
+            row = self.best()
+            if row is None:
+                raise StudyError(best(self.compare()).text)
+            return row.number
+        try:
+            number = int(which)
+        except ValueError:
+            raise StudyError(f'{which!r} is no row; name a number, or "best".') from None
+        return self._reader.variant(number).number
 
     def variants(self) -> list[Variant]:
         """Every row, by number. The control, which no table shows, is left out."""
@@ -336,15 +356,11 @@ def _options(budget_s: float | None, options: dict[str, Any]) -> RunOptions:
         raise TypeError(
             f"run has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
         )
+    if isinstance(options.get("profile"), bool):
+        options = {**options, "profile": DEFAULT_ITERATIONS if options["profile"] else None}
     if budget_s is not None:
         options = {**options, "budget_s": float(budget_s)}
     return RunOptions(**options)
-
-
-def _as_progress(row: Variant) -> Progress:
-    return Progress(
-        number=row.number, state=row.state, stage=row.stage, message=row.state, elapsed_s=0.0
-    )
 
 
 def _new_folder(name: str) -> Path:

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from workbench.core.profile import Peaks
 from workbench.traces.operands import BYTES_OF, Operand, operands
 from workbench.traces.tables import OperatorRow
 
@@ -44,17 +45,12 @@ class RooflinePoint:
         return self.flops * self.num * 1e9 / self.total_ns
 
 
-def roofline(
-    rows: Sequence[OperatorRow],
-    *,
-    peak_flops: float | None = None,
-    peak_bytes: float | None = None,
-) -> tuple[RooflinePoint, ...]:
+def roofline(rows: Sequence[OperatorRow], peaks: Peaks | None = None) -> tuple[RooflinePoint, ...]:
     """The operators of `operator_rows(trace, by_shape=True)` whose arithmetic is known.
 
     Their time is that of the work that they launched; in a trace without a device their own on
     the host. One that only calls another (`aten::linear` an `aten::addmm`) is left to that.
-    Peaks are operations and bytes a second that the device was measured to reach.
+    `peaks` is what the device was measured to reach; types that it does not name have no roof.
     """
     made = []
     on_device = any(row.device_self_ns for row in rows)
@@ -67,8 +63,9 @@ def roofline(
             continue
         flops, num_bytes = found
         share = None
-        if peak_flops and peak_bytes:
-            roof = min(peak_flops, peak_bytes * flops / num_bytes)
+        peak_flops = peaks.flops.get(operands(row.shape)[0].dtype) if peaks else None
+        if peaks is not None and peak_flops is not None:
+            roof = min(peak_flops, peaks.bytes_per_s * flops / num_bytes)
             share = flops * row.num * 1e9 / total_ns / roof
         made.append(
             RooflinePoint(

@@ -47,12 +47,14 @@ _WEIGHT: tuple[KernelClass, ...] = (
 class Piece:
     """Part of a step: `name` is an operator, a kernel or `compiled code`.
 
-    `row` is the operator's row of the trace, or the kernel's; `ns` the time that counts as its.
+    `row` is the operator's row of the trace, or the kernel's; `ns` the time that counts as its,
+    from `start_ns` on, which counts from the begin of the step.
     `node` numbers a kernel in a replayed graph, where that was recorded.
     """
 
     name: str
     kind: KernelClass
+    start_ns: int
     ns: int
     row: int
     node: int | None = None
@@ -98,10 +100,10 @@ def sequence(trace: Trace, window: Window) -> Sequence:
     rows = enclosure.rows[outermost[enclosure.rows] == enclosure.rows]
     rows = rows[(trace.end_ns[rows] > window.start_ns) & (trace.start_ns[rows] < window.end_ns)]
     spans = _Spans(trace.start_ns[rows], trace.end_ns[rows], window)
-    timed = list(_host_pieces(trace, rows[spans.order], spans))
-    timed += _compiled_pieces(trace, spans, window)
-    timed.sort(key=lambda pair: pair[0])
-    return _sequence([piece for _, piece in timed], window, on_device=False)
+    found = _host_pieces(trace, rows[spans.order], spans)
+    found += _compiled_pieces(trace, spans, window)
+    found.sort(key=lambda piece: piece.start_ns)
+    return _sequence(found, window, on_device=False)
 
 
 def _busiest(trace: Trace, work: Work, inside: NDArray[np.bool_], window: Window) -> int:
@@ -168,7 +170,10 @@ class _Spans:
         self.starts, self.ends = starts[self.order], ends[self.order]
         reach = np.maximum.accumulate(self.ends) if len(self.ends) else self.ends
         before = np.concatenate(([window.start_ns], reach[:-1]))
-        self.ns = np.maximum(self.ends - np.maximum(self.starts, before[: len(self.ends)]), 0)
+        counted = np.maximum(self.starts, before[: len(self.ends)])
+        self.ns = np.maximum(self.ends - counted, 0)
+        # One that others cover to its end counts nothing, and from there.
+        self.counted_ns = np.minimum(counted, self.ends) - window.start_ns
 
 
 def _sequence(pieces: Iterable[Piece], window: Window, *, on_device: bool) -> Sequence:
@@ -200,13 +205,14 @@ def _device_pieces(
     opens[1:] = (operator[1:] != operator[:-1]) | (operator[1:] == ABSENT)
     bounds = [*np.flatnonzero(opens).tolist(), len(rows)]
     for first, last in pairwise(bounds):
-        ns = int(spans.ns[first:last].sum())
+        ns, start_ns = int(spans.ns[first:last].sum()), int(spans.counted_ns[first])
         kinds = {_class_of(trace, int(row)) for row in rows[first:last]}
         if operator[first] == ABSENT:
             row = int(rows[first])
             name = short_name(trace.names[trace.name[row]])
             node = int(nodes[first]) if nodes[first] != ABSENT else None
-            made.append(Piece(name=name, kind=kinds.pop(), ns=ns, row=row, node=node))
+            kind = kinds.pop()
+            made.append(Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row, node=node))
             continue
         row = int(operator[first])
         name = trace.names[trace.name[row]]
@@ -214,7 +220,7 @@ def _device_pieces(
         said = operation_class(name)
         kinds.add(said if said != "elementwise" else "other")
         kind = min(kinds, key=_WEIGHT.index)
-        made.append(Piece(name=name, kind=kind, ns=ns, row=row))
+        made.append(Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row))
     return made
 
 
@@ -224,17 +230,17 @@ def _class_of(trace: Trace, row: int) -> KernelClass:
     return kernel_class(trace.names[trace.name[row]])
 
 
-def _host_pieces(
-    trace: Trace, rows: NDArray[np.intp], spans: _Spans
-) -> Iterable[tuple[int, Piece]]:
-    """Operators, each with when it begins."""
-    starts, lengths = spans.starts.tolist(), spans.ns.tolist()
-    for row, start, ns in zip(rows.tolist(), starts, lengths, strict=True):
+def _host_pieces(trace: Trace, rows: NDArray[np.intp], spans: _Spans) -> list[Piece]:
+    made = []
+    columns = (rows.tolist(), spans.counted_ns.tolist(), spans.ns.tolist())
+    for row, start_ns, ns in zip(*columns, strict=True):
         name = trace.names[trace.name[row]]
-        yield start, Piece(name=name, kind=operation_class(name), ns=ns, row=row)
+        kind = operation_class(name)
+        made.append(Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row))
+    return made
 
 
-def _compiled_pieces(trace: Trace, spans: _Spans, window: Window) -> list[tuple[int, Piece]]:
+def _compiled_pieces(trace: Trace, spans: _Spans, window: Window) -> list[Piece]:
     """What runs inside compiled code between the operators that it calls."""
     compiled = np.array([is_compiled(name) for name in trace.names], dtype=np.bool_)
     rows = trace.rows("operator", "annotation")
@@ -245,6 +251,6 @@ def _compiled_pieces(trace: Trace, spans: _Spans, window: Window) -> list[tuple[
     made = []
     for low, high in zip(*merged(starts, ends), strict=True):
         for start, end in zip(*gaps(spans.starts, spans.ends, int(low), int(high)), strict=True):
-            ns = int(end - start)
-            made.append((int(start), Piece(name=COMPILED, kind="other", ns=ns, row=ABSENT)))
+            start_ns, ns = int(start) - window.start_ns, int(end - start)
+            made.append(Piece(name=COMPILED, kind="other", start_ns=start_ns, ns=ns, row=ABSENT))
     return made

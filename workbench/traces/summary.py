@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from workbench.core.json import Json
+from workbench.core.profile import Peaks
 from workbench.traces.arithmetic import RooflinePoint, roofline
 from workbench.traces.enclosure import Enclosure, enclose
 from workbench.traces.findings import findings
@@ -12,6 +13,7 @@ from workbench.traces.host import HostStep, host_steps
 from workbench.traces.links import link
 from workbench.traces.memory import Block, Curve, curves, live
 from workbench.traces.modules import ModuleRow, module_rows
+from workbench.traces.requests import RequestPart, request_parts
 from workbench.traces.rules import Finding
 from workbench.traces.steps import Step, steps
 from workbench.traces.tables import (
@@ -61,6 +63,7 @@ class Summary:
     findings: tuple[Finding, ...]
     steps: tuple[Step, ...]
     host_steps: tuple[HostStep, ...]
+    request: tuple[RequestPart, ...]
     num_unlinked: int
     num_before_launch: int
     classes: dict[str, int]
@@ -72,8 +75,11 @@ class Summary:
     memory: tuple[MemoryUse, ...]
 
 
-def summarise(trace: Trace, name: str) -> Summary:
-    """Every table of a trace; `name` is what it is called in them."""
+def summarise(trace: Trace, name: str, peaks: Peaks | None = None) -> Summary:
+    """Every table of a trace; `name` is what it is called in them.
+
+    `peaks` is what its device was measured to reach, where that is known.
+    """
     span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
     links, enclosure = link(trace), enclose(trace)
     kernels = kernel_rows(trace)
@@ -88,13 +94,14 @@ def summarise(trace: Trace, name: str) -> Summary:
         findings=findings(trace),
         steps=steps(trace, links),
         host_steps=host_steps(trace),
+        request=request_parts(trace),
         num_unlinked=links.num_unlinked,
         num_before_launch=links.num_before_launch,
         classes={str(kind): total_ns for kind, total_ns in class_times(kernels).items()},
         kernels=kernels,
         operators=operator_rows(trace, links, enclosure),
         operators_by_shape=by_shape,
-        roofline=roofline(by_shape),
+        roofline=roofline(by_shape, peaks),
         modules=module_rows(trace, links, enclosure),
         memory=tuple(_memory_use(trace, curve, enclosure) for curve in curves(trace)),
     )

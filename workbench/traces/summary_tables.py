@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.core.units import format_bytes, format_count, format_seconds
+from workbench.traces.arithmetic import RooflinePoint
 from workbench.traces.findings import SMALLEST
 from workbench.traces.summary import MemoryUse, Summary
 from workbench.traces.tables import DeviceTime, KernelRow
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SHOWN_ROWS = 15
+_HTML_WIDTH = 130
 _NS = 1e-9
 
 
@@ -33,6 +36,8 @@ def tables(summary: Summary) -> RenderableType:
         parts += [Text(), _kernel_table(summary)]
     if summary.host_steps:
         parts += [Text(), _host_table(summary)]
+    if summary.request:
+        parts += [Text(), Text(_request_line(summary), style="bold")]
     if summary.operators:
         parts += [Text(), _operator_table(summary)]
     if summary.operators_by_shape:
@@ -44,6 +49,17 @@ def tables(summary: Summary) -> RenderableType:
         if use.blocks:
             parts.append(_block_table(use))
     return Group(*parts)
+
+
+def html(shown: RenderableType) -> str:
+    """The same for a notebook: text of even width, with its styles inside."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), record=True, width=_HTML_WIDTH, force_jupyter=False)
+    console.print(shown)
+    # The braces are those of rich's template; it escapes the text itself.
+    frame = '<pre style="white-space:pre;overflow-x:auto;line-height:1.35">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=frame)
 
 
 def faults(reading: Reading) -> list[str]:
@@ -144,6 +160,11 @@ def _host_table(summary: Summary) -> RenderableType:
     return _table(titles, rows, len(summary.host_steps), "What the host's thread did in them")
 
 
+def _request_line(summary: Summary) -> str:
+    said = ", ".join(f"{part.name} {_time(part.ns)} ({part.share:.0%})" for part in summary.request)
+    return f"A request: {said}"
+
+
 def _operator_table(summary: Summary) -> RenderableType:
     rows = [
         (row.name, str(row.num), _time(row.device_self_ns), _time(row.device_ns),
@@ -156,13 +177,21 @@ def _operator_table(summary: Summary) -> RenderableType:
 
 def _shape_table(summary: Summary) -> RenderableType:
     known = [row for row in summary.operators_by_shape if row.shape is not None]
-    rates = {(point.name, point.shape): point.rate for point in summary.roofline}
+    points = {(point.name, point.shape): point for point in summary.roofline}
     rows = [
         (row.name, row.shape or "", str(row.num), _time(row.device_self_ns), _time(row.self_ns),
-         _rate(rates.get((row.name, row.shape or ""))))
+         *_roof(points.get((row.name, row.shape or ""))))
         for row in known[:_SHOWN_ROWS]
     ]  # fmt: skip
-    titles = ("operator", "operands", "calls", "device, own", "host, own", "achieved")
+    titles = (
+        "operator",
+        "operands",
+        "calls",
+        "device, own",
+        "host, own",
+        "achieved",
+        "of the roof",
+    )
     return _table(titles, rows, len(known), "Operators by their operands")
 
 
@@ -229,10 +258,16 @@ def _table(
     return table
 
 
-def _rate(flops: float | None) -> str:
+def _roof(point: RooflinePoint | None) -> tuple[str, str]:
+    """Operations a second, and their share of what the device reaches at that intensity."""
+    if point is None:
+        return "", ""
+    share = point.share_of_roof
+    return _rate(point.rate), "" if share is None else f"{share:.0%}"
+
+
+def _rate(flops: float) -> str:
     """ "1.2 TFLOP/s"."""
-    if flops is None:
-        return ""
     for scale, unit in ((1e12, "T"), (1e9, "G")):
         if flops >= scale:
             return f"{flops / scale:.3g} {unit}FLOP/s"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.json import Json
 from workbench.traces.vocabulary import CATEGORIES, CODE_OF, DEVICE_WORK, Category
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Format = Literal["kineto", "onnxruntime"]
 # In a column of identifiers: the event has none.
@@ -123,7 +127,7 @@ class Reading:
         return not (self.num_mended or self.num_dropped or self.num_without_time or self.notes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Trace:
     """Events with a duration, as columns of one length in the file's order.
 
@@ -167,6 +171,25 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    @property
+    def title(self) -> str:
+        """The file's name; the format where there is none."""
+        return Path(self.source.path).name if self.source is not None else self.format
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.title}: {len(self):,} events>"
+
+    def __rich__(self) -> RenderableType:
+        from workbench.traces.summary import summarise
+        from workbench.traces.summary_tables import tables
+
+        return tables(summarise(self, self.title))
+
+    def _repr_html_(self) -> str:
+        from workbench.traces.summary_tables import html
+
+        return html(self.__rich__())
 
     @property
     def end_ns(self) -> NDArray[np.int64]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.replay import Noise, noise_of, replay
 from tests.measure.made_visits import visits_of
-from workbench.measure.replay import Noise, noise_of, replay
 
 QUIET = [0.004, -0.004, 0.002, -0.002, 0.003, -0.003]
 

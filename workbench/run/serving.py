@@ -1,0 +1,75 @@
+"""A pipeline in the worker that serves it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from workbench.run import protocol
+from workbench.run.rows import Rows
+
+
+class Server:
+    """The one variant that a worker has loaded."""
+
+    def __init__(
+        self, module: ModuleType, pipeline: Any, rows: Rows, batch_size: int | None, raw: object
+    ) -> None:
+        self.module = module
+        self.pipeline = pipeline
+        self.raw = raw
+        self.rows = rows
+        self.batch_size = batch_size
+        self.inputs = rows.sets(batch_size)
+        self.placed = [pipeline.place(arrays) for arrays in self.inputs]
+        self.items_per_call = batch_size or rows.example_size or 1
+
+
+def import_pipeline(path: Path) -> ModuleType:
+    """Import a pipeline file by its path, under a name of its own."""
+    spec = importlib.util.spec_from_file_location("pipeline", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pipeline"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def record(server: Server, order: protocol.Record) -> protocol.Recorded:
+    """Profile calls of what is served. The server is of no use afterwards."""
+    from workbench.capture.peaks import measure_peaks
+    from workbench.capture.tools import capture
+
+    inputs, pipeline, placed = server.inputs, server.pipeline, server.placed
+    if order.tool != "torch":
+        # What records is opened anew: the one that is served makes room for it.
+        server.pipeline, server.placed, pipeline, placed = None, [], None, []
+
+    def load() -> Any:
+        return server.module.load(order.folder) if pipeline is None else pipeline
+
+    def place(loaded: Any) -> list[Any]:
+        return placed or [loaded.place(arrays) for arrays in inputs]
+
+    found = capture(
+        order.tool,
+        load,
+        place,
+        Path(order.out),
+        "variant",
+        iterations=order.iterations,
+        stacks=order.stacks,
+        raw=server.raw,
+    )
+    return protocol.Recorded(
+        path=str(found.path),
+        num_iterations=found.num_iterations,
+        call_s=found.call_s,
+        recorded_call_s=found.recorded_call_s,
+        peaks=measure_peaks(),
+        snapshot=None if found.snapshot is None else str(found.snapshot),
+    )
