@@ -18,7 +18,7 @@ from workbench.study import Study
 from workbench.traces.opening import open_trace
 from workbench.traces.trace import Trace
 
-FOLDER = Path(__file__).parent / "recorded"
+FOLDER = Path(__file__).parent / "recordings"
 ITERATIONS = 4
 RECIPES = {
     "digits-cnn-wide": (

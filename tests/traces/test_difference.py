@@ -100,6 +100,29 @@ def test_attention_written_out_becomes_one_kernel(tmp_path: Path) -> None:
     assert found.a.unaligned_ns == 0
 
 
+def test_values_may_be_projected_once_the_scores_are_there(tmp_path: Path) -> None:
+    """As ONNX Runtime orders a quantized encoder: softmax, the product with weights, mixing."""
+    project = ("MatMulIntegerToFloat", 7.0)
+    a = host_step(
+        project, project, ("FusedMatMul", 8.0), ("Softmax", 6.0), project, ("MatMul", 7.0), project
+    )
+    linear = ("aten::linear", 9.0)
+    attention = ("aten::scaled_dot_product_attention", 12.0)
+    found = compared(tmp_path, a, host_step(linear, linear, linear, attention, linear))
+    row = row_of(found, "aten::scaled_dot_product_attention")
+    assert row.a == ("FusedMatMul", "Softmax", "MatMul")
+    assert (row.a_ns, row.b_ns) == (21_000, 12_000)
+    assert found.a.unaligned_ns == found.b.unaligned_ns == 0
+
+
+def test_adding_integers_is_no_product(tmp_path: Path) -> None:
+    a = host_step(("Conv", 30.0), ("Conv", 30.0), ("Gemm", 4.0))
+    b = host_step(("QLinearConv", 10.0), ("QLinearAdd", 2.0), ("QLinearConv", 10.0), ("QGemm", 2.0))
+    found = compared(tmp_path, a, b)
+    assert found.a.unaligned_ns == found.b.unaligned_ns == 0
+    assert row_of(found, "QLinearAdd").a == ("Conv",)
+
+
 def test_an_activation_is_fused_into_its_product(tmp_path: Path) -> None:
     a = device_step(
         ("aten::linear", "cutlass_80_tensorop_gemm", 20.0),

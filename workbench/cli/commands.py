@@ -15,7 +15,7 @@ from workbench.core.json import Json
 
 if TYPE_CHECKING:
     from workbench.core.device import Host
-    from workbench.core.profile import Peaks
+    from workbench.core.profile import Profile
     from workbench.core.recipe import Recipe
     from workbench.engines.table import SupportRow
     from workbench.study.study import Study
@@ -210,7 +210,7 @@ def profile(arguments: argparse.Namespace) -> int:
         f"{made.slowdown:.2f} times as long. TensorBoard: tensorboard --logdir {path.parents[1]}",
         file=sys.stderr,
     )
-    _show_trace(found, path.name, made.peaks, as_json=arguments.json)
+    _show_trace(found, path.name, made, as_json=arguments.json)
     return OK
 
 
@@ -263,10 +263,10 @@ def trace(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _show_trace(found: Trace, name: str, peaks: Peaks | None, *, as_json: bool) -> None:
+def _show_trace(found: Trace, name: str, profile: Profile | None, *, as_json: bool) -> None:
     from workbench.traces import summary, summary_tables
 
-    made = summary.summarise(found, name, peaks)
+    made = summary.summarise(found, name, profile)
     if as_json:
         print_json(summary.document(made))
     else:

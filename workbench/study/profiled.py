@@ -121,7 +121,7 @@ def _profiled(reader: StudyReader, row: Row, profile: Profile) -> Profiled:
         busy_s=(step.wall_ns - step.idle_ns) * 1e-9,
         columns=_columns(step.pieces, wall_s),
         work=_work(step.pieces),
-        findings=findings(trace),
+        findings=findings(trace, profile.slowdown),
         memory=_memory(trace),
     )
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise
 
 from workbench.core.errors import TooLargeError
 from workbench.traces.kernels import KernelClass
@@ -29,6 +28,8 @@ _OF_ACTIVATIONS = re.compile(r"::(matmul|bmm|baddbmm|einsum)$|^(Fused)?MatMul$")
 _OPERATOR = re.compile(r"::|^[A-Z][A-Za-z]+$")
 # As many matrix products may have become one, or come of one.
 _MOST_MERGED = 4
+# Products with weights between those of an attention: of its values, or of keys and values.
+_MOST_PROJECTIONS = 2
 _MOST_TO_MATCH = 4_000
 
 
@@ -147,14 +148,28 @@ def _with_attention(parts: list[_Part]) -> list[_Part]:
     made: list[_Part] = []
     place = 0
     while place < len(parts):
-        if place + 1 < len(parts) and _is_written_out(parts[place], parts[place + 1]):
-            pieces = (*parts[place].pieces, *parts[place + 1].pieces)
-            made.append(_Part(kind="attention", pieces=pieces))
-            place += 2
-        else:
+        mixing = _mixing_of(parts, place)
+        if mixing is None:
             made.append(parts[place])
             place += 1
+            continue
+        # The values may be projected only once the scores are there.
+        made += parts[place + 1 : mixing]
+        pieces = (*parts[place].pieces, *parts[mixing].pieces)
+        made.append(_Part(kind="attention", pieces=pieces))
+        place = mixing + 1
     return made
+
+
+def _mixing_of(parts: list[_Part], scores: int) -> int | None:
+    """The part that mixes values by the scores of another, if those are attention's."""
+    for place in range(scores + 1, min(scores + 2 + _MOST_PROJECTIONS, len(parts))):
+        if _is_written_out(parts[scores], parts[place]):
+            return place
+        between = parts[place]
+        if between.kind != "matmul" or _may_be_of_activations(between.pieces[0].name):
+            return None
+    return None
 
 
 def _is_written_out(scores: _Part, mixing: _Part) -> bool:
@@ -178,7 +193,8 @@ def written_out_attention(pieces: Listed[Piece]) -> list[tuple[Piece, ...]]:
 
     The scores' scale and mask, and their softmax: what one kernel would not write to memory.
     """
-    found = [one for one, other in pairwise(_parts(pieces)[1:]) if _is_written_out(one, other)]
+    parts = _parts(pieces)[1:]
+    found = [part for place, part in enumerate(parts) if _mixing_of(parts, place) is not None]
     if len(found) == 1 and not _OPERATOR.search(found[0].pieces[0].name):
         # One softmax between kernels of unknown operators may be anything.
         return []

@@ -16,9 +16,13 @@ SMALLEST = 0.05
 _SMALLEST_ELSEWHERE = 0.1
 
 
-def findings(trace: Trace) -> tuple[Finding, ...]:
-    """The causes of lost time, those with the largest prize first; empty where none is seen."""
-    seen = look(trace)
+def findings(trace: Trace, slowdown: float | None = None) -> tuple[Finding, ...]:
+    """The causes of lost time, those with the largest prize first; empty where none is seen.
+
+    `slowdown` is how many times as long a step takes while it is recorded, where that is known:
+    what recording adds is the host's time between operators and launches, and nobody's loss.
+    """
+    seen = look(trace, slowdown)
     if seen is None:
         return ()
     made = [finding for rule in RULES if (finding := rule(seen)) is not None]

@@ -22,6 +22,10 @@ _COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## Call Compil
 
 # The first rule that matches decides.
 _RULES: tuple[tuple[KernelClass, str], ...] = (
+    # Before "linear" makes them products.
+    ("elementwise", r"^qlinear(add|mul|sigmoid|leakyrelu|where)$"),
+    ("reduction", r"^qlinear(\w*pool|softmax|reduce\w*)$"),
+    ("copy", r"^qlinearconcat$"),
     ("elementwise", r"upsample|interpolate|bilinear|grid_sample"),
     ("collective", r"^(c10d|nccl|gloo|record_param_comms)"),
     ("attention", r"attention(?!_?mask)"),

@@ -66,6 +66,13 @@ def _time(ns: float) -> str:
     return format_seconds(ns * _NS)
 
 
+def _recording(seen: Seen) -> str:
+    """What recording added, where that is known; it is taken off."""
+    if not seen.recording_ns:
+        return ""
+    return f" The {_time(seen.recording_ns)} that recording adds to a step are taken off."
+
+
 def _held_up_ns(seen: Seen) -> int:
     """How long the device waited while one call of the host took its time."""
     if seen.device is None or seen.slowest is None:
@@ -106,11 +113,11 @@ def _host_bound(seen: Seen) -> Finding | None:
     if step is None or not step.num_kernels:
         return None
     # What a single call takes is no matter of launches.
-    late_ns = max(step.host_bound_ns - _held_up_ns(seen), 0)
+    _, prize = seen.unrecorded(max(step.host_bound_ns - _held_up_ns(seen), 0))
     each = f"{_time(step.compute_ns / step.num_kernels)} each"
     evidence = (
-        f"The device is idle {_share(late_ns, seen.wall_ns)} of the step because "
-        f"nothing had been launched: {step.num_kernels} kernels of {each}"
+        f"The device is idle {prize:.0%} of the step because nothing had been launched: "
+        f"{step.num_kernels} kernels of {each}"
     )
     if host is not None:
         evidence += f"; the host spends {_time(host.operators_ns)} in operators and launches"
@@ -118,8 +125,8 @@ def _host_bound(seen: Seen) -> Finding | None:
     return Finding(
         name="host-bound",
         title="The host launches more slowly than the device computes",
-        evidence=evidence + ".",
-        prize=late_ns / seen.wall_ns,
+        evidence=evidence + "." + _recording(seen),
+        prize=prize,
         levers=("fusion=cuda-graphs", "engine=torch-compile,fusion=reduce-overhead", "batch=32"),
         advice="Record the launches once and replay them, or give each launch more to do.",
     )
@@ -330,17 +337,17 @@ def _python(seen: Seen) -> Finding | None:
     host = seen.host
     if host is None or seen.device is not None or seen.steps is None:
         return None
-    idle_ns = min(host.python_ns, seen.steps.idle_ns)
-    if idle_ns < _SMALLEST_PYTHON * seen.wall_ns:
+    idle_ns, prize = seen.unrecorded(min(host.python_ns, seen.steps.idle_ns))
+    if prize < _SMALLEST_PYTHON:
         return None
+    known = "" if seen.recording_ns else ", and the profiler itself"
     return Finding(
         name="python",
         title="Time passes between operators",
         evidence=(
-            f"{_share(idle_ns, seen.wall_ns)} of the step no operator runs: it is Python, and "
-            "the profiler itself."
+            f"{_time(idle_ns)} of a step no operator runs: it is Python{known}." + _recording(seen)
         ),
-        prize=idle_ns / seen.wall_ns,
+        prize=prize,
         levers=("engine=onnxruntime", "engine=torch-compile", "batch=32"),
         advice="Run the model as one graph, or give each call more to do.",
     )

@@ -27,7 +27,7 @@ class Seen:
 
     `device` is None without work of one, `host` without operators, `steps` where there are too
     many pieces to look at each. `rows`, `starts` and `ends` are the device's work, as far as it
-    lies in the step.
+    lies in the step. `recording_ns` is what recording added to the step, as far as that is known.
     """
 
     trace: Trace
@@ -39,6 +39,12 @@ class Seen:
     rows: NDArray[np.intp]
     starts: Times
     ends: Times
+    recording_ns: int = 0
+
+    def unrecorded(self, host_ns: int) -> tuple[int, float]:
+        """What is left of the host's own time without recording, and its share of such a step."""
+        left_ns = max(0, host_ns - self.recording_ns)
+        return left_ns, left_ns / (self.wall_ns - self.recording_ns)
 
     @property
     def wall_ns(self) -> int:
@@ -53,8 +59,11 @@ class Seen:
         return None
 
 
-def look(trace: Trace) -> Seen | None:
-    """What is to be seen of a trace; None where it has no step."""
+def look(trace: Trace, slowdown: float | None = None) -> Seen | None:
+    """What is to be seen of a trace; None where it has no step.
+
+    `slowdown` is how many times as long a step takes while it is recorded, where that is known.
+    """
     window = median_window(trace)
     if window is None:
         return None
@@ -79,6 +88,7 @@ def look(trace: Trace) -> Seen | None:
         rows=work.rows[inside],
         starts=np.maximum(work.starts[inside], window.start_ns),
         ends=np.minimum(work.ends[inside], window.end_ns),
+        recording_ns=int(window.wall_ns * (1 - 1 / slowdown)) if slowdown and slowdown > 1 else 0,
     )
 
 

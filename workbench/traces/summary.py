@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from workbench.core.json import Json
-from workbench.core.profile import Peaks
+from workbench.core.profile import Profile
 from workbench.traces.arithmetic import RooflinePoint, roofline
 from workbench.traces.enclosure import Enclosure, enclose
 from workbench.traces.findings import findings
@@ -75,10 +75,11 @@ class Summary:
     memory: tuple[MemoryUse, ...]
 
 
-def summarise(trace: Trace, name: str, peaks: Peaks | None = None) -> Summary:
+def summarise(trace: Trace, name: str, profile: Profile | None = None) -> Summary:
     """Every table of a trace; `name` is what it is called in them.
 
-    `peaks` is what its device was measured to reach, where that is known.
+    `profile` is the study's record of it, where it is one's: then the device's roof is known, and
+    what recording added.
     """
     span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
     links, enclosure = link(trace), enclose(trace)
@@ -91,7 +92,7 @@ def summarise(trace: Trace, name: str, peaks: Peaks | None = None) -> Summary:
         reading=trace.reading,
         properties=trace.devices,
         devices=device_times(trace),
-        findings=findings(trace),
+        findings=findings(trace, None if profile is None else profile.slowdown),
         steps=steps(trace, links),
         host_steps=host_steps(trace),
         request=request_parts(trace),
@@ -101,7 +102,7 @@ def summarise(trace: Trace, name: str, peaks: Peaks | None = None) -> Summary:
         kernels=kernels,
         operators=operator_rows(trace, links, enclosure),
         operators_by_shape=by_shape,
-        roofline=roofline(by_shape, peaks),
+        roofline=roofline(by_shape, None if profile is None else profile.peaks),
         modules=module_rows(trace, links, enclosure),
         memory=tuple(_memory_use(trace, curve, enclosure) for curve in curves(trace)),
     )
