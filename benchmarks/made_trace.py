@@ -73,7 +73,8 @@ def _events(num_events: int, rng: random.Random) -> Iterator[str]:
                 yield _complete(
                     "cpu_op", inner, 71, 71, host + 1_500, inner_ns,
                     f'"External id": {identifier + 1}, "Record function id": 0, "Input type": '
-                    f'["c10::BFloat16"], "Input Dims": {dims[:21]}], "Ev Idx": {num + 1}',
+                    f'["c10::BFloat16"], "Input Dims": [[8, {64 + layer}, 1024]], '
+                    f'"Ev Idx": {num + 1}',
                 )  # fmt: skip
                 yield _complete(
                     "cuda_runtime", "cudaLaunchKernel", 71, 71, launch, 4_200,

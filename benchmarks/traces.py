@@ -33,6 +33,8 @@ FASTER_THAN_LOOP = 3.0
 MOST_PEAK_BYTES, MOST_STORED_BYTES = 0.9e9, 64.0
 FASTER_AGAIN = 20.0
 OF_LOAD = 1.0
+# One way to read one file; the slowest takes some minutes.
+LIMIT_S = 1200.0
 # Of these, the median; the peers take minutes.
 TURNS = {"workbench": 3, "loop": 3, "reopened": 5, "tables": 3, "hta": 1, "tensorboard": 1}
 
@@ -207,14 +209,19 @@ def measure(options: Options) -> list[Sample]:
 
 def _read(way: str, path: Path, num: int, python: str, kept: Path) -> Reading:
     say(f"reading {num:,} events: {way}")
-    done = subprocess.run(
-        [python, "-m", "benchmarks.trace_readers", way, str(path)],
-        cwd=ROOT,
-        env={**os.environ, "WORKBENCH_TRACE_CACHE": str(kept / "kept")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [python, "-m", "benchmarks.trace_readers", way, str(path)],
+            cwd=ROOT,
+            env={**os.environ, "WORKBENCH_TRACE_CACHE": str(kept / "kept")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        failure = f"not done after {LIMIT_S:.0f} s"
+        return Reading(way=way, num_events=num, cpu_s=None, peak_bytes=None, failure=failure)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return Reading(way=way, num_events=num, cpu_s=None, peak_bytes=None, failure=lines[-1])

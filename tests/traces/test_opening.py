@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.traces.generator import BASE_NS, complete, kernel, launch, write
 from workbench.core.errors import LoadError, UnsupportedFormatError
 from workbench.traces.blocks import Blocks
 from workbench.traces.opening import open_trace
+from workbench.traces.trace import Trace
 
 
 def test_times_start_at_the_files_base(tmp_path: Path) -> None:
@@ -277,3 +279,21 @@ def test_many_small_members_of_a_gzip_file_are_unpacked_in_time(tmp_path: Path) 
     path = tmp_path / "t.json.gz"
     path.write_bytes(b"".join(members))
     assert len(open_trace(path)) == 400
+
+
+@pytest.mark.parametrize(
+    "damage", ['"Input Dims": [[8, 64, 1024], [1024]', '"name": "a "quoted" word']
+)
+def test_many_bad_events_are_given_up_in_time(tmp_path: Path, damage: str) -> None:
+    """What is wrong before its end is not tried again with all that follows it."""
+    good = json.dumps(complete("cpu_op", "aten::add", 1, 1, Ev_Idx=1))
+    bad = good.replace('"args": {', '"args": {' + damage + (", " if damage[-1] == "]" else ""))
+    assert bad != good
+    num = 4_000
+    path = tmp_path / "bad.json"
+    path.write_text('{"traceEvents": [' + ",\n".join([good, bad] * num) + "]}")
+    begun_s = time.monotonic()
+    found = open_trace(path, cached=False)
+    assert time.monotonic() - begun_s < 30.0
+    assert isinstance(found, Trace)
+    assert (found.reading.num_events, found.reading.num_dropped) == (num, num)

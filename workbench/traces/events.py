@@ -35,6 +35,8 @@ _MAX_HEADER_BYTES = 64 << 20
 # An event of which so much has been read and that still makes no sense is given up.
 _MAX_EVENT_BYTES = 1 << 20
 _MAX_PIECES = 64
+# Of a file: where so much was read again for events that go on, the others are given up at once.
+_MAX_READ_AGAIN_BYTES = 256 << 20
 _MAX_NOTES = 3
 _LOOK_BACK_BYTES = 256
 _MAX_LOOKS = 8
@@ -154,6 +156,7 @@ class EventStream:
         self._decoders = _WHOLE if whole else _NEEDED
         self._is_open = True
         self._num_events = 0
+        self._num_read_again = 0
         self.places: list[Place] = []
         self.header: dict[str, Any] = {}
         self.faults = Faults()
@@ -267,7 +270,13 @@ class EventStream:
                         return events, text[starts[first] + end_of_list :]
                     first = last
                     break
-                if num_tried >= _MAX_PIECES or len(piece) > _MAX_EVENT_BYTES:
+                self._num_read_again += len(piece) if num_tried else 0
+                if (
+                    num_tried >= _MAX_PIECES
+                    or len(piece) > _MAX_EVENT_BYTES
+                    or self._num_read_again > _MAX_READ_AGAIN_BYTES
+                    or (num_tried == 0 and not _may_go_on(piece))
+                ):
                     self.faults.drop(text[starts[first] : starts[first + 1]])
                     first += 1
                     break
@@ -314,6 +323,21 @@ class EventStream:
                     # Mending lengthens the event, never what follows it.
                     return event, len(piece) - (len(text) - found.end())
         return None, None
+
+
+def _may_go_on(piece: bytes) -> bool:
+    """Whether what follows a piece could make an object of it.
+
+    Not where it is wrong before its end: no continuation changes that.
+    """
+    text = mend(piece).decode("latin-1").rstrip(" \t\r\n,")
+    try:
+        _LENIENT.raw_decode(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) or error.msg.startswith("Unterminated string")
+    except RecursionError:
+        return False
+    return False
 
 
 def _last_boundary(text: bytes) -> int | None:
