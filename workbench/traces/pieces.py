@@ -73,7 +73,12 @@ class Sequence:
     on_device: bool
 
 
-def sequence(trace: Trace, window: Window) -> Sequence:
+def sequence(
+    trace: Trace,
+    window: Window,
+    links: Links | None = None,
+    enclosure: Enclosure | None = None,
+) -> Sequence:
     """What ran in a step, in the order in which it began.
 
     Of several devices the one that was busy longest. Raises TooLargeError for a step of more
@@ -84,10 +89,10 @@ def sequence(trace: Trace, window: Window) -> Sequence:
     if inside.any():
         inside &= trace.device[work.rows] == _busiest(trace, work, inside, window)
     _refuse_too_many(trace, int(inside.sum()), window)
-    enclosure = enclose(trace)
+    enclosure = enclosure or enclose(trace)
     outermost = outermost_operators(trace, enclosure)
     if inside.any():
-        links = link(trace)
+        links = links or link(trace)
         operator = origins(trace, links, enclosure).operator[inside]
         known = operator != ABSENT
         operator[known] = outermost[operator[known]]

@@ -35,11 +35,12 @@ def request_parts(trace: Trace) -> tuple[RequestPart, ...]:
     }
     rows = trace.rows("annotation")
     rows = rows[np.isin(trace.name[rows], list(part_of))]
+    if len(rows) == 0:
+        return ()
+    starts, ends = trace.start_ns[rows], trace.end_ns[rows]
     requests = []
     for window in windows(trace):
-        inside = rows[
-            (trace.start_ns[rows] >= window.start_ns) & (trace.end_ns[rows] <= window.end_ns)
-        ]
+        inside = rows[(starts >= window.start_ns) & (ends <= window.end_ns)]
         if len(inside) == 0:
             continue
         parts = dict.fromkeys(PARTS, 0)

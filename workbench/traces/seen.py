@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.errors import TooLargeError
-from workbench.traces.enclosure import enclose
+from workbench.traces.enclosure import Enclosure, enclose
 from workbench.traces.host import HostStep, calls_that_wait, host_step
 from workbench.traces.intervals import Times
+from workbench.traces.links import Links, link
 from workbench.traces.pieces import Sequence, sequence
 from workbench.traces.steps import Step, steps
 from workbench.traces.trace import ABSENT, Trace
@@ -59,23 +60,32 @@ class Seen:
         return None
 
 
-def look(trace: Trace, slowdown: float | None = None) -> Seen | None:
+def look(
+    trace: Trace,
+    slowdown: float | None = None,
+    links: Links | None = None,
+    enclosure: Enclosure | None = None,
+    found: tuple[Step, ...] | None = None,
+) -> Seen | None:
     """What is to be seen of a trace; None where it has no step.
 
-    `slowdown` is how many times as long a step takes while it is recorded, where that is known.
+    `slowdown` is how many times as long a step takes while it is recorded, where that is known;
+    the others are what was computed of the trace already.
     """
     window = median_window(trace)
     if window is None:
         return None
-    found = [one for one in steps(trace) if one.start_ns == window.start_ns]
+    links, enclosure = links or link(trace), enclosure or enclose(trace)
+    found = steps(trace, links) if found is None else found
+    these = [one for one in found if one.start_ns == window.start_ns]
     # Where several devices work, the one that works most.
-    device = max(found, key=lambda one: one.busy_ns, default=None)
+    device = max(these, key=lambda one: one.busy_ns, default=None)
     work = device_work(trace)
     inside = (work.ends > window.start_ns) & (work.starts < window.end_ns)
     number = ABSENT if device is None or device.device is None else device.device
     inside &= trace.device[work.rows] == number
     try:
-        pieces = sequence(trace, window)
+        pieces = sequence(trace, window, links, enclosure)
     except TooLargeError:
         pieces = None
     return Seen(
@@ -84,7 +94,7 @@ def look(trace: Trace, slowdown: float | None = None) -> Seen | None:
         steps=pieces,
         device=device,
         host=host_step(trace, window),
-        slowest=_slowest_call(trace, window),
+        slowest=_slowest_call(trace, window, enclosure),
         rows=work.rows[inside],
         starts=np.maximum(work.starts[inside], window.start_ns),
         ends=np.minimum(work.ends[inside], window.end_ns),
@@ -92,9 +102,8 @@ def look(trace: Trace, slowdown: float | None = None) -> Seen | None:
     )
 
 
-def _slowest_call(trace: Trace, window: Window) -> tuple[int, int] | None:
+def _slowest_call(trace: Trace, window: Window, enclosure: Enclosure) -> tuple[int, int] | None:
     """The call of the host that takes a quarter of a step or more by itself, and its time."""
-    enclosure = enclose(trace)
     rows = enclosure.rows
     chosen = np.isin(rows, trace.rows("operator", "runtime", "driver"))
     chosen &= ~np.isin(rows, calls_that_wait(trace))

@@ -83,6 +83,8 @@ def summarise(trace: Trace, name: str, profile: Profile | None = None) -> Summar
     """
     span_ns = int(trace.end_ns.max() - trace.start_ns.min()) if len(trace) else 0
     links, enclosure = link(trace), enclose(trace)
+    found = steps(trace, links)
+    slowdown = None if profile is None else profile.slowdown
     kernels = kernel_rows(trace)
     by_shape = operator_rows(trace, links, enclosure, by_shape=True) if trace.shapes else ()
     return Summary(
@@ -92,8 +94,8 @@ def summarise(trace: Trace, name: str, profile: Profile | None = None) -> Summar
         reading=trace.reading,
         properties=trace.devices,
         devices=device_times(trace),
-        findings=findings(trace, None if profile is None else profile.slowdown),
-        steps=steps(trace, links),
+        findings=findings(trace, slowdown, links=links, enclosure=enclosure, found=found),
+        steps=found,
         host_steps=host_steps(trace),
         request=request_parts(trace),
         num_unlinked=links.num_unlinked,
