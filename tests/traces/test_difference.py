@@ -194,6 +194,28 @@ def test_replays_of_one_graph_align_node_by_node(tmp_path: Path) -> None:
     assert row_of(found, "gemm_q").difference_ns == 0
 
 
+def test_generated_kernels_are_known_by_their_code(tmp_path: Path) -> None:
+    """Inductor numbers its kernels anew in each process; the hash of their source stays."""
+
+    def compiled(*calls: tuple[str, str, float]) -> Events:
+        events = device_step(*((name, name, dur_us) for name, _, dur_us in calls))
+        operators = [event for event in events if event["cat"] == "cpu_op"]
+        for event, (_, code, _) in zip(operators, calls, strict=True):
+            event["args"] |= {"kernel_hash": code, "kernel_file": "x.py"}
+        return events
+
+    a = compiled(
+        ("triton_poi_0", "cabc", 4), ("triton_tem_mm_1", "cdef", 20), ("triton_poi_2", "cghi", 6)
+    )
+    b = compiled(
+        ("triton_tem_mm_0", "cdef", 22), ("triton_poi_1", "cghi", 6), ("triton_poi_2", "cabc", 4)
+    )
+    found = compared(tmp_path, a, b)
+    assert row_of(found, "triton_tem_mm_1").difference_ns == 2_000
+    assert row_of(found, "triton_poi_0").b == ("triton_poi_2",)
+    assert row_of(found, "triton_poi_0").difference_ns == 0
+
+
 def test_the_median_step_is_compared(tmp_path: Path) -> None:
     def steps(*durations: float) -> Events:
         events: Events = []

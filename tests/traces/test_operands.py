@@ -10,7 +10,14 @@ import pytest
 
 from tests.traces.generator import complete, write
 from workbench.traces.opening import open_trace
-from workbench.traces.operands import Operand, onnx_operands, operands, torch_operands
+from workbench.traces.operands import (
+    Operand,
+    convolved,
+    onnx_operands,
+    operands,
+    result_dims,
+    torch_operands,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +66,33 @@ def test_operators_of_one_shape_share_one_text(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", events))
     assert trace.shapes == ("f32[8, 4], f32[4, 2]",)
     assert trace.shape.of(np.arange(3)).tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "result"),
+    [
+        (
+            "aten::mkldnn_convolution",
+            '["", "", "", "[3, 3]", "[4, 4]", "[1, 1]", "1"]',
+            (8, 64, 16, 16),
+        ),
+        ("aten::cudnn_convolution", '["", "", "[3, 3]", "[4, 4]", "[1, 1]", "1"]', (8, 64, 16, 16)),
+        (
+            "aten::mkldnn_convolution",
+            '["", "", "", "[0, 0]", "[1, 1]", "[2, 2]", "1"]',
+            (8, 64, 52, 52),
+        ),
+        ("Conv", '[{"float": [8, 64, 16, 16]}]', (8, 64, 16, 16)),
+        ("aten::mkldnn_convolution", '["", "", "", "", "", "", ""]', None),
+        ("aten::mkldnn_convolution", '["", "", "", "[3, 3]", "[0, 0]", "[1, 1]", "1"]', None),
+        ("Conv", "null", None),
+    ],
+)
+def test_a_convolution_tells_its_result(
+    name: str, beside: str, result: tuple[int, ...] | None
+) -> None:
+    """Of an image of 64 x 64 and a kernel of 7 x 7, by the arithmetic of torch's documentation."""
+    text = "f32[8, 1, 64, 64], f32[64, 1, 7, 7]"
+    made = text + convolved(text, name, beside.encode())
+    assert result_dims(made) == result
+    assert operands(made) == operands(text)

@@ -39,7 +39,8 @@ def _time(found: list[Profiled]) -> Markup:
         *(_fold(one) for one in found),
         lead="One recorded call of each variant, the one of median time, from left to right; a "
         "low column was partly idle. Recording slows a call, by as much as is said beside it: "
-        "these are no latencies.",
+        f"these are no latencies. A finding is a known cause that takes {SMALLEST:.0%} of a call "
+        "or more.",
     )
 
 
@@ -73,7 +74,7 @@ def _fold(one: Profiled) -> Markup:
 
 def _headline(one: Profiled) -> str:
     if not one.findings:
-        return f"no finding, no known cause takes {SMALLEST:.0%} of a call or more"
+        return "no finding"
     first = one.findings[0]
     more = f", and {len(one.findings) - 1} more" if len(one.findings) > 1 else ""
     return f"{first.title} (at most {first.prize:.0%}){more}"
@@ -98,7 +99,7 @@ def _work_table(one: Profiled) -> Markup:
             element("td", work.kind),
             element("td", str(work.num), class_="number"),
             element("td", format_seconds(work.seconds), class_="number"),
-            element("td", f"{work.seconds / one.wall_s:.0%}", class_="number"),
+            element("td", _share(work.seconds, one.wall_s), class_="number"),
         )
         for work in one.work[:_NUM_WORK]
     ]
@@ -106,6 +107,11 @@ def _work_table(one: Profiled) -> Markup:
               ("of the call", "number"))  # fmt: skip
     head = element("tr", *(element("th", title, class_=kind or None) for title, kind in titles))
     return element("table", element("thead", head), element("tbody", *rows))
+
+
+def _share(seconds: float, wall_s: float) -> str:
+    share = seconds / wall_s
+    return f"{share:.0%}" if share >= 0.005 or not share else "< 1%"
 
 
 def _memory(found: list[Profiled]) -> Markup | None:

@@ -89,7 +89,7 @@ def memory_plot(strips: Sequence[MemoryStrip], format_bytes: Callable[[float], s
     high = max(max(strip.line.num_bytes) for strip in strips)
     low = min(0, *(min(strip.line.num_bytes) for strip in strips))
     upwards = Scale(low=low, high=high or 1, start=_CURVE - 2, end=8)
-    lines = []
+    lines: list[Markup] = []
     for strip in strips:
         line = strip.line
         last_s = line.times_s[-1] + (line.times_s[1] - line.times_s[0])
@@ -115,6 +115,8 @@ def memory_plot(strips: Sequence[MemoryStrip], format_bytes: Callable[[float], s
                 class_="tail",
             )
         )  # fmt: skip
-        drawn.append(tick_text(98, format_bytes(high), 7, "end"))
+        if not lines:
+            # The scale is one for all.
+            drawn.append(tick_text(98, format_bytes(high), 3, "end"))
         lines.append(plot_line(strip.label, svg(_CURVE, *drawn, label=strip.said), strip.said))
-    return element("div", *lines, class_="lines")
+    return element("div", *lines, class_="lines spaced")

@@ -10,6 +10,7 @@ the other, are one group.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -113,19 +114,33 @@ def _matches(a: list[_Part], b: list[_Part]) -> list[tuple[str, int, int, int, i
 
 
 def _in_order_of(a: Listed[Piece], b: Listed[Piece]) -> Listed[Piece]:
-    """B's pieces; where both sides replay one graph, its kernels in the order that A has.
+    """B's pieces; what both sides know to be the same, in the order that A has.
 
-    Branches of a graph run in whatever order; its nodes keep their numbers.
+    Branches of a replayed graph run in whatever order, and a compiler may schedule generated
+    kernels anew: a node keeps its number, and code its hash.
     """
-    order = {piece.node: place for place, piece in enumerate(a) if piece.node is not None}
-    nodes = {piece.node: piece for piece in b if piece.node is not None}
-    places = [place for place, piece in enumerate(b) if piece.node is not None]
-    if not places or len(nodes) != len(places) or set(nodes) != set(order):
-        return b
-    made = list(b)
-    for place, node in zip(places, order, strict=True):
-        made[place] = nodes[node]
-    return made
+    for mark in (_node_of, _code_of):
+        places = [place for place, piece in enumerate(b) if mark(piece) is not None]
+        wanted = [mark(piece) for piece in a if mark(piece) is not None]
+        if not places or Counter(wanted) != Counter(mark(b[place]) for place in places):
+            continue
+        # Of several with one mark, the first first.
+        held = defaultdict(list)
+        for place in reversed(places):
+            held[mark(b[place])].append(b[place])
+        made = list(b)
+        for place, one in zip(places, wanted, strict=True):
+            made[place] = held[one].pop()
+        b = made
+    return b
+
+
+def _node_of(piece: Piece) -> object:
+    return piece.node
+
+
+def _code_of(piece: Piece) -> object:
+    return piece.code
 
 
 def _parts(pieces: Listed[Piece]) -> list[_Part]:

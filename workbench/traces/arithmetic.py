@@ -1,7 +1,7 @@
 """How much arithmetic an operator does, and how many bytes it has to touch, from its operands.
 
-Only what the recorded operands settle: a convolution's output also depends on its stride, which
-is not among them.
+Only what the recorded operands settle. A convolution's result also depends on its stride, which
+PyTorch records among the scalars; ONNX Runtime records the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from workbench.core.profile import Peaks
-from workbench.traces.operands import BYTES_OF, Operand, operands
+from workbench.traces.operands import BYTES_OF, Operand, is_convolution, operands, result_dims
 from workbench.traces.tables import OperatorRow
 
 
@@ -58,7 +58,7 @@ def roofline(rows: Sequence[OperatorRow], peaks: Peaks | None = None) -> tuple[R
         if not on_device and row.name in _CALLING:
             continue
         total_ns = row.device_self_ns if on_device else row.self_ns
-        found = None if row.shape is None else arithmetic(row.name, operands(row.shape))
+        found = None if row.shape is None else arithmetic(row.name, row.shape)
         if row.shape is None or found is None or total_ns <= 0:
             continue
         flops, num_bytes = found
@@ -81,16 +81,17 @@ def roofline(rows: Sequence[OperatorRow], peaks: Peaks | None = None) -> tuple[R
     return tuple(sorted(made, key=lambda point: (-point.total_ns, point.name, point.shape)))
 
 
-def arithmetic(name: str, tensors: Sequence[Operand]) -> tuple[int, int] | None:
+def arithmetic(name: str, shape: str) -> tuple[int, int] | None:
     """Floating-point operations of one call, and bytes of operands and result; None if unknown.
 
-    A multiplication and an addition are two.
+    `shape` is the text of its operands. A multiplication and an addition are two.
     """
     rule = _RULES.get(name)
-    if rule is None:
+    tensors, known = operands(shape), result_dims(shape)
+    if rule is None and not (known is not None and is_convolution(name)):
         return None
     try:
-        flops, result = rule(tensors)
+        flops, result = _convolution(tensors, known or ()) if rule is None else rule(tensors)
     except (IndexError, ValueError):
         # Fewer operands or dimensions than the operator takes: not what its name says.
         return None
@@ -127,6 +128,13 @@ def _linear(tensors: Sequence[Operand]) -> tuple[int, tuple[int, ...]]:
         raise ValueError(f"{inner} inputs, not {inputs}")
     result = (*batch, outputs)
     return 2 * prod(result) * inner, result
+
+
+def _convolution(
+    tensors: Sequence[Operand], result: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Each result is a sum over the weight of its channel."""
+    return 2 * prod(result) * prod(tensors[1].dims[1:]), result
 
 
 def _attention(tensors: Sequence[Operand]) -> tuple[int, tuple[int, ...]]:

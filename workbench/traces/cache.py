@@ -31,7 +31,8 @@ from workbench.traces.trace import (
 
 # What makes a trace of a file: an entry is of one state of all of these.
 _READERS = (
-    "blocks", "cache", "columns", "events", "numbers", "operands", "trace", "values", "vocabulary",
+    "blocks", "cache", "columns", "described", "events", "numbers", "operands", "trace", "values",
+    "vocabulary",
 )  # fmt: skip
 FOLDER_VARIABLE = "WORKBENCH_TRACE_CACHE"
 # Reading less than this again takes no time worth a file.

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.json import Json
-from workbench.traces.events import NO_TEXT, Arguments, Event, Faults
+from workbench.traces.described import Operands
+from workbench.traces.events import Arguments, Event, Faults
 from workbench.traces.numbers import nanoseconds, whole_number
-from workbench.traces.operands import onnx_operands, torch_operands
 from workbench.traces.trace import (
     ABSENT,
     DeviceProperties,
@@ -55,6 +55,7 @@ _SPARSE_COLUMNS: dict[str, type[np.generic]] = {
     "shape": np.int32,
     "occupancy": np.float32,
     "graph_node": np.int64,
+    "code": np.int32,
 }
 _MEMORY_COLUMNS: dict[str, type[np.generic]] = {
     "time_ns": np.int64,
@@ -106,7 +107,7 @@ class Columns:
         self._names = Numbering()
         self._categories = Numbering()
         self._lanes = Numbering()
-        self._shapes = Numbering()
+        self._operands = Operands()
         self._labels: dict[tuple[str, str, str | None], str] = {}
         self._num = dict.fromkeys(_COUNTED, 0)
 
@@ -176,9 +177,10 @@ class Columns:
         for name, kind in _COLUMNS.items():
             self._parts[name].append(found[name].astype(kind))
         self._add_sparse("num_bytes", whole_numbers([a.num_bytes for a in arguments]))
-        self._add_sparse("shape", self._numbers_of_shapes(arguments))
+        self._add_sparse("shape", self._operands.numbers(arguments, names, self._names))
         self._add_sparse("occupancy", real_numbers([a.occupancy for a in arguments]))
         self._add_sparse("graph_node", whole_numbers([a.graph_node for a in arguments]))
+        self._add_sparse("code", self._numbers_of_code(arguments))
         self._num_rows += len(events)
 
     def _add_sparse(self, name: str, values: NDArray[Any]) -> None:
@@ -193,14 +195,12 @@ class Columns:
             places = (rows + self._num_rows).astype(np.uint32)
             self._sparse[name].append((places, values[rows].astype(kind)))
 
-    def _numbers_of_shapes(self, arguments: list[Arguments]) -> NDArray[np.int64]:
-        """What each event's operands are numbered as, -1 for those without."""
+    def _numbers_of_code(self, arguments: list[Arguments]) -> NDArray[np.int64]:
+        """What the hash of each event's generated code is numbered as among the names."""
         numbers = np.full(len(arguments), ABSENT, dtype=np.int64)
         for place, one in enumerate(arguments):
-            if one.dims is not NO_TEXT:
-                numbers[place] = self._shapes[bytes(one.dims), bytes(one.types)]
-            elif one.onnx_shapes is not NO_TEXT:
-                numbers[place] = self._shapes[bytes(one.onnx_shapes), None]
+            if isinstance(one.kernel_hash, str) and one.kernel_hash:
+                numbers[place] = self._names[one.kernel_hash]
         return numbers
 
     @property
@@ -273,10 +273,12 @@ class Columns:
         memory["time_ns"] += base_ns
         node = columns.pop("node")
         sparse: dict[str, Any] = {name: self._joined_sparse(name) for name in _SPARSE_COLUMNS}
-        shapes, sparse["shape"] = self._as_shapes(sparse["shape"])
+        shapes, sparse["shape"] = self._operands.texts(sparse["shape"])
         names, text_of = renumbered(self._names, as_text)
         lanes, lane_of = renumbered(self._lanes, _lane)
         columns["name"] = text_of[columns["name"]]
+        code = sparse["code"]
+        sparse["code"] = Sparse(rows=code.rows, values=text_of[code.values])
         columns["category"] = self._by_name(columns["category"], columns["name"], names)
         columns["lane"] = lane_of[columns["lane"]]
         memory["lane"] = lane_of[memory["lane"]]
@@ -306,18 +308,6 @@ class Columns:
         values = _joined([values for _, values in parts], _SPARSE_COLUMNS[name])
         parts.clear()
         return Sparse(rows=rows, values=values)
-
-    def _as_shapes(self, column: Sparse) -> tuple[tuple[str, ...], Sparse]:
-        """The texts of all operands, and the column that indexes them."""
-        texts = Numbering()
-        text_of = np.full(len(self._shapes), ABSENT, dtype=np.int32)
-        for (written, types), number in self._shapes.items():
-            text = onnx_operands(written) if types is None else torch_operands(written, types)
-            if text is not None:
-                text_of[number] = texts[text]
-        values = text_of[column.values]
-        known = values != ABSENT
-        return tuple(texts), Sparse(rows=column.rows[known], values=values[known])
 
     def _by_name(
         self, category: NDArray[np.uint8], name: NDArray[np.int32], names: list[str]

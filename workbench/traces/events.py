@@ -68,7 +68,10 @@ class Arguments(msgspec.Struct, gc=False):
     graph_node: Any = msgspec.field(default=ABSENT, name="graph node id")
     dims: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input type")
+    scalars: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Concrete Inputs")
     onnx_shapes: msgspec.Raw = msgspec.field(default=NO_TEXT, name="input_type_shape")
+    onnx_results: msgspec.Raw = msgspec.field(default=NO_TEXT, name="output_type_shape")
+    kernel_hash: Any = None
 
 
 class Event(msgspec.Struct, gc=False):

@@ -116,6 +116,60 @@ def onnx_operands(described: bytes) -> str | None:
     )
 
 
+# Where padding, stride and dilation stand among the arguments.
+_OF_CONVOLUTION = {
+    "aten::mkldnn_convolution": (3, 4, 5),
+    "mkldnn::_convolution_pointwise": (3, 4, 5),
+    "aten::cudnn_convolution": (2, 3, 4),
+    "aten::miopen_convolution": (3, 4, 5),
+}
+_ONNX_CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
+_RESULT = re.compile(r" to \[([\d, ]*)\]$")
+
+
+def is_convolution(name: str) -> bool:
+    """Whether the arguments of an operator or node tell its result's dimensions, as `convolved`."""
+    return name in _OF_CONVOLUTION or name in _ONNX_CONVOLUTIONS
+
+
+def convolved(text: str, name: str, beside: bytes) -> str:
+    """` to [8, 64, 16, 16]`: the dimensions that a convolution of these operands has as result.
+
+    `beside` is the JSON of an operator's scalar arguments ("Concrete Inputs"), or of a node's
+    results ("output_type_shape"). Empty where they do not tell.
+    """
+    listed = _decoded(beside)
+    if not isinstance(listed, list):
+        return ""
+    if name in _ONNX_CONVOLUTIONS:
+        found = onnx_operands(beside)
+        results = operands(found) if found else ()
+        return f" to {list(results[0].dims)}" if results else ""
+    try:
+        image, weight = operands(text)[:2]
+        padding, stride, dilation = (
+            [int(one) for one in msgspec.json.decode(listed[place])]
+            for place in _OF_CONVOLUTION[name]
+        )
+        batch, _, *sizes = image.dims
+        channels, _, *kernel = weight.dims
+        made = [
+            (size + 2 * pad - apart * (width - 1) - 1) // step + 1
+            for size, pad, apart, width, step in zip(
+                sizes, padding, dilation, kernel, stride, strict=True
+            )
+        ]
+    except (ValueError, TypeError, IndexError, ZeroDivisionError, msgspec.MsgspecError):
+        return ""
+    return f" to {[batch, channels, *made]}" if all(one > 0 for one in made) else ""
+
+
+def result_dims(text: str) -> tuple[int, ...] | None:
+    """The dimensions that `convolved` put behind the operands."""
+    found = _RESULT.search(text)
+    return None if found is None else tuple(int(one) for one in found[1].split(",") if one.strip())
+
+
 def _decoded(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)

@@ -49,7 +49,8 @@ class Piece:
 
     `row` is the operator's row of the trace, or the kernel's; `ns` the time that counts as its,
     from `start_ns` on, which counts from the begin of the step.
-    `node` numbers a kernel in a replayed graph, where that was recorded.
+    `node` numbers a kernel in a replayed graph, and `code` is the hash of a generated kernel's
+    source, where those were recorded.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Piece:
     ns: int
     row: int
     node: int | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +208,7 @@ def _device_pieces(
     """Kernels in order; those of one call of an operator that follow one another are one."""
     made: list[Piece] = []
     nodes = trace.graph_node.of(rows)
+    codes = np.where(operator == ABSENT, trace.code.of(rows), trace.code.of(operator))
     opens = np.ones(len(rows), dtype=np.bool_)
     opens[1:] = (operator[1:] != operator[:-1]) | (operator[1:] == ABSENT)
     bounds = [*np.flatnonzero(opens).tolist(), len(rows)]
@@ -216,8 +219,10 @@ def _device_pieces(
             row = int(rows[first])
             name = short_name(trace.names[trace.name[row]])
             node = int(nodes[first]) if nodes[first] != ABSENT else None
-            kind = kinds.pop()
-            made.append(Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row, node=node))
+            kind, code = kinds.pop(), _code(trace, int(codes[first]))
+            made.append(
+                Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row, node=node, code=code)
+            )
             continue
         row = int(operator[first])
         name = trace.names[trace.name[row]]
@@ -225,8 +230,13 @@ def _device_pieces(
         said = operation_class(name)
         kinds.add(said if said != "elementwise" else "other")
         kind = min(kinds, key=_WEIGHT.index)
-        made.append(Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row))
+        code = _code(trace, int(codes[first]))
+        made.append(Piece(name=name, kind=kind, start_ns=start_ns, ns=ns, row=row, code=code))
     return made
+
+
+def _code(trace: Trace, number: int) -> str | None:
+    return None if number == ABSENT else trace.names[number]
 
 
 def _class_of(trace: Trace, row: int) -> KernelClass:

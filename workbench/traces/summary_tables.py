@@ -172,7 +172,9 @@ def _operator_table(summary: Summary) -> RenderableType:
         for row in summary.operators[:_SHOWN_ROWS]
     ]  # fmt: skip
     titles = ("operator", "calls", "device, own", "device, all", "host, own", "host, all")
-    return _table(titles, rows, len(summary.operators), "Operators, by what they launched")
+    on_device = bool(summary.devices)
+    headline = "Operators, by what they launched" if on_device else "Operators"
+    return _table(titles, rows, len(summary.operators), headline, on_device=on_device)
 
 
 def _shape_table(summary: Summary) -> RenderableType:
@@ -192,7 +194,8 @@ def _shape_table(summary: Summary) -> RenderableType:
         "achieved",
         "of the roof",
     )
-    return _table(titles, rows, len(known), "Operators by their operands")
+    headline, on_device = "Operators by their operands", bool(summary.devices)
+    return _table(titles, rows, len(known), headline, on_device=on_device)
 
 
 def _module_table(summary: Summary) -> RenderableType:
@@ -202,7 +205,8 @@ def _module_table(summary: Summary) -> RenderableType:
         for row in summary.modules[:_SHOWN_ROWS]
     ]  # fmt: skip
     titles = ("part", "calls", "device, all", "device, own", "host, all", "host, own")
-    return _table(titles, rows, len(summary.modules), "Parts of the model")
+    num_all, on_device = len(summary.modules), bool(summary.devices)
+    return _table(titles, rows, num_all, "Parts of the model", on_device=on_device)
 
 
 def _memory_line(use: MemoryUse) -> str:
@@ -234,10 +238,21 @@ def _block_table(use: MemoryUse) -> RenderableType:
 
 
 def _table(
-    titles: tuple[str, ...], rows: Sequence[tuple[str, ...]], num_all: int, headline: str
+    titles: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    num_all: int,
+    headline: str,
+    *,
+    on_device: bool = True,
 ) -> RenderableType:
+    """Titled rows; without a device the columns of its time are left out."""
     from rich.table import Table
     from rich.text import Text
+
+    if not on_device:
+        kept = [place for place, title in enumerate(titles) if not title.startswith("device, ")]
+        titles = tuple(titles[place] for place in kept)
+        rows = [tuple(row[place] for place in kept) for row in rows]
 
     more = f" ({len(rows)} of {num_all})" if num_all > len(rows) else ""
     table = Table(

@@ -141,7 +141,8 @@ class Trace:
 
     What few events have is sparse: `num_bytes` of copies; `shape`, which indexes `shapes`, of
     operators whose operands were recorded; `occupancy` of kernels, in percent, as the profiler
-    estimated it; `graph_node` of kernels in a replayed graph.
+    estimated it; `graph_node` of kernels in a replayed graph; `code` of generated kernels, the
+    hash of their source, which indexes `names`.
     """
 
     format: Format
@@ -159,6 +160,7 @@ class Trace:
     shape: Sparse
     occupancy: Sparse
     graph_node: Sparse
+    code: Sparse
     names: tuple[str, ...]
     shapes: tuple[str, ...]
     lanes: tuple[Lane, ...]
