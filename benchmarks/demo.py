@@ -21,7 +21,9 @@ from benchmarks.studies import shut_down
 from workbench.core.errors import WorkbenchError
 from workbench.core.recipe import Recipe
 from workbench.study.choice import best
+from workbench.study.comparison import Row as ComparisonRow
 from workbench.study.terminal import print_comparison
+from workbench.traces.windows import windows
 
 MODEL, MODEL_QUICK = "digits-cnn-wide", "digits-cnn"
 # The order is that of their starts: what is quick to build comes first.
@@ -45,7 +47,10 @@ _CHECK_LIMIT_S = 300.0
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
-    """A variant as the finished study shows it; `labels` come from its evidence."""
+    """A variant as the finished study shows it; `labels` come from its evidence.
+
+    `num_recorded` are the calls in its recording, as its trace has them.
+    """
 
     number: int
     recipe: str
@@ -56,6 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
     text: str
     labels: tuple[str, ...]
     is_best: bool
+    num_recorded: int = 0
     failure: str = ""
 
 
@@ -77,9 +83,10 @@ DECIDED = "variants decided"
 FASTER = "variants decided faster"
 SLOWER = "variants decided slower"
 INT8 = "variants that are int8 by their evidence"
+PROFILED = "variants profiled, with calls in their traces"
 EXPORTED = "winners exported"
 CHECK = "exit code of the exported winner's check"
-NAMES = (MEASURED, LEVERS, ENGINES, DECIDED, FASTER, SLOWER, INT8, EXPORTED, CHECK)
+NAMES = (MEASURED, LEVERS, ENGINES, DECIDED, FASTER, SLOWER, INT8, PROFILED, EXPORTED, CHECK)
 
 
 def judge(samples: Sequence[Sample], _quick: bool) -> list[Claim]:
@@ -100,6 +107,7 @@ def judge(samples: Sequence[Sample], _quick: bool) -> list[Claim]:
         _count(FASTER, [row for row in decided if row.verdict == "faster"], 1),
         _count(SLOWER, [row for row in decided if row.verdict == "slower"], 1),
         _count(INT8, int8, 1),
+        _count(PROFILED, [row for row in rows if row.num_recorded], 8),
         *_judge_export([s for s in samples if isinstance(s, Exported)], rows),
     ]
 
@@ -133,7 +141,7 @@ def measure(options: Options) -> list[Sample]:
     budget_s = BUDGET_QUICK_S if options.quick else BUDGET_S
     with wb.Study(model, folder) as study:
         try:
-            study.run(*RECIPES, budget_s=budget_s, early_stop_ratio=EARLY_STOP_RATIO)
+            study.run(*RECIPES, budget_s=budget_s, early_stop_ratio=EARLY_STOP_RATIO, profile=True)
         finally:
             shut_down(folder)
         comparison = study.compare()
@@ -154,12 +162,24 @@ def measure(options: Options) -> list[Sample]:
                 text=row.verdict_text,
                 labels=row.variant.evidence.labels if row.variant.evidence is not None else (),
                 is_best=chosen is not None and row.number == chosen.number,
+                num_recorded=_num_recorded(study, row),
                 failure="" if row.variant.failure is None else row.variant.failure.message,
             )
             for row in comparison.rows
         ]
         samples.append(_export(study, folder / "winner"))
     return samples
+
+
+def _num_recorded(study: wb.Study, row: ComparisonRow) -> int:
+    """Steps of its recording; 0 where it has none, or one that does not open."""
+    if row.profile is None:
+        return 0
+    try:
+        return len(windows(study.trace(row.number)))
+    except WorkbenchError as error:
+        say(f"#{row.number}: {error}")
+        return 0
 
 
 def _make_room(folder: Path) -> None:

@@ -179,6 +179,7 @@ def demo_samples() -> list[demo.Sample]:
             text="",
             labels=("int8",) if recipe.get("quantization") == "int8-static" else ("fp32",),
             is_best=number == 4,
+            num_recorded=10,
         )
         for number, recipe in enumerate(demo.RECIPES, start=2)
     ]
