@@ -49,7 +49,8 @@ def recoverable(content: bytes) -> tuple[int, int] | None:
     place = start
     if re.compile(r"\s*\]", re.ASCII).match(text, place):
         return 0, 0
-    while place < len(text):
+    # Blanks at the end are no event that was cut.
+    while text[place:].strip(" \t\r\n"):
         following = _next(text, place, decoder)
         if following is not None:
             num_read += 1

@@ -297,3 +297,24 @@ def test_many_bad_events_are_given_up_in_time(tmp_path: Path, damage: str) -> No
     assert time.monotonic() - begun_s < 30.0
     assert isinstance(found, Trace)
     assert (found.reading.num_events, found.reading.num_dropped) == (num, num)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_read", "num_dropped"),
+    [
+        # A vertical tab is no blank of JSON; it stands where one may.
+        ("[{0},\x0b {0}]", 2, 0),
+        # A kind of event that is no text.
+        ('[{{"ph": {{}}, "name": "x"}}, {0}]', 2, 0),
+        # The list ends after its first event, which is not at the begin of the text.
+        ("[\n {0}],\n {0}]", 1, 0),
+        ("[\n  ", 0, 0),
+    ],
+)
+def test_what_damaging_traces_at_random_found(
+    tmp_path: Path, text: str, num_read: int, num_dropped: int
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text.format(json.dumps(kernel("x", 1, 2))))
+    reading = open_trace(path, cached=False).reading
+    assert (reading.num_events, reading.num_dropped) == (num_read, num_dropped)

@@ -211,7 +211,9 @@ class Columns:
         memory = []
         for event in events:
             kind = event.ph
-            if kind in _FLOWS:
+            if not isinstance(kind, str | None):
+                self._num["not_understood"] += 1
+            elif kind in _FLOWS:
                 self._num["flows"] += 1
             elif kind in ("i", "I") and event.name == _MEMORY:
                 memory.append(event)

@@ -311,15 +311,18 @@ class EventStream:
         event = self._decoders.event(whole)
         if event is not None:
             return event, None
-        mended = mend(whole)
+        # Mending makes blanks of control characters, and these may stand at the end.
+        mended = mend(whole).rstrip(_SPACE + b",")
         event = self._decoders.event(mended)
         if event is not None:
             self.faults.num_mended += 1
             return event, None
         for text in (piece, mend(piece)):
             with contextlib.suppress(ValueError, RecursionError):
-                # Latin-1 keeps positions in characters the same as in bytes.
-                _, end = _OBJECT.raw_decode(text.decode("latin-1"))
+                # Latin-1 keeps positions in characters the same as in bytes. What stands before the
+                # first event is a blank.
+                before = len(text) - len(text.lstrip(_SPACE))
+                _, end = _OBJECT.raw_decode(text.decode("latin-1"), before)
                 event = self._decoders.event(text[:end])
                 if event is not None and (found := _END_OF_LIST.match(text, end)):
                     self.faults.num_mended += text is not piece
