@@ -71,7 +71,7 @@ def test_profiled_rows_show_their_time_memory_and_findings(recorded: Store) -> N
     assert "Where a call's time goes" in page.words
     assert "Memory while calls were recorded" in page.words
     # Three operators of 250 us in a step of 1 ms; recording takes 5 ms instead of 4.
-    assert "1.00 ms recorded, operators 75% busy; recording takes 1.25 times as long" in page.words
+    assert "1.00 ms recorded, operators 75% busy; 1.25× as long as unrecorded" in page.words
     assert "at most 3.00 MB more than at the start" in page.words
     assert "Its recording cannot be read" in page.words
     assert "<img src=x" in page.words

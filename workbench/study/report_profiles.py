@@ -48,8 +48,8 @@ def _said(one: Profiled) -> str:
     where = "device" if one.on_device else "operators"
     share = one.busy_s / one.wall_s if one.wall_s else 0.0
     return (
-        f"{format_seconds(one.wall_s)} recorded, {where} {share:.0%} busy; recording takes "
-        f"{one.profile.slowdown:.2f} times as long"
+        f"{format_seconds(one.wall_s)} recorded, {where} {share:.0%} busy; "
+        f"{one.profile.slowdown:.2f}× as long as unrecorded"
     )
 
 
