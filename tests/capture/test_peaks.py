@@ -14,7 +14,8 @@ def test_a_product_and_a_copy_are_timed() -> None:
     """Within three decades of any machine that runs this: no performance is asserted."""
     import torch  # noqa: F401 - measured by torch where it is imported
 
-    peaks = measure_peaks()
+    peaks = measure_peaks("cpu", all_threads=False)
+    assert peaks is not None
     assert 1e8 < peaks.flops["f32"] < 1e15
     assert 1e7 < peaks.bytes_per_s < 1e13
 
@@ -23,7 +24,9 @@ def test_a_product_and_a_copy_are_timed() -> None:
 def test_without_torch_numpy_measures() -> None:
     code = (
         "import sys; from workbench.capture.peaks import measure_peaks; "
-        "p = measure_peaks(); assert 'torch' not in sys.modules; print(p.flops['f32'])"
+        "p = measure_peaks('cpu', all_threads=True); assert 'torch' not in sys.modules; "
+        "assert measure_peaks('cpu', all_threads=False) is None; "
+        "assert measure_peaks('cuda:0', all_threads=True) is None; print(p.flops['f32'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 1e8 < float(done.stdout) < 1e15

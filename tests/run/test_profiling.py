@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
 
+import workbench as wb
 from tests.run import trouble
-from tests.run.living import descendants, row, rows_with_a_worker, wait_until
+from tests.run.living import descendants, end_scheduler, row, rows_with_a_worker, wait_until
 from tests.run.test_scheduling import QUICK, troubled
 from workbench.core.errors import RunError, StudyError
 from workbench.core.profile import ENDED
 from workbench.run.client import Client
 from workbench.study import Study
+from workbench.traces.opening import open_trace
+from workbench.traces.requests import request_parts
 from workbench.traces.tables import operator_rows
+from workbench.traces.trace import Trace
 from workbench.traces.windows import windows
 
 pytestmark = pytest.mark.slow
@@ -78,6 +85,9 @@ def test_a_row_keeps_its_figures_where_its_recording_fails(profiled: Study) -> N
         profiled.profile(4, progress=False)
     with pytest.raises(StudyError, match=r"#4 has not been profiled"):
         profiled.trace(4)
+    # The latest failure, once.
+    assert sum("its profile failed" in note for note in row(profiled, 4).notes) == 1
+    assert not list((profiled.folder / "traces").glob("4-*"))
 
 
 def test_what_cannot_be_profiled_is_refused(profiled: Study) -> None:
@@ -89,6 +99,11 @@ def test_what_cannot_be_profiled_is_refused(profiled: Study) -> None:
         profiled.profile(2, stacks=True, progress=False)
     with pytest.raises(StudyError, match="no variant 17"):
         profiled.profile(17, progress=False)
+    with pytest.raises(RunError, match="profile #1"):
+        profiled.profile(0, progress=False)
+    with pytest.raises(RunError, match="1 iteration or more, not 0"):
+        profiled.run("engine=torch,batch=2", profile=0, **QUICK)
+    assert len(profiled.variants()) == 4
     with pytest.raises(StudyError, match="is no row"):
         profiled.profile("first", progress=False)
 
@@ -173,6 +188,55 @@ def test_stop_ends_a_recording_and_the_next_one_works(
         assert rows_with_a_worker(study) == []
 
 
+def test_interrupting_a_profile_stops_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the rows that another client runs, nor the profiles that it asked for."""
+    with troubled(tmp_path, monkeypatch) as study:
+        (number,) = study.run("engine=torch,batch=16", **QUICK)[1:]
+        (running,) = study.run("engine=torch,batch=8", budget_s=3.0, wait=False)
+        with Client.connect(study.folder) as ours, Client.connect(study.folder) as theirs:
+            token = ours.profile([number], 3)
+            theirs.profile([number], 4)
+            assert ours.stop_profiles(token) == [number]
+        study.wait(progress=False)
+        assert row(study, running).state == "done"
+        assert [one.num_iterations for one in study.profiles(number)] == [4]
+
+
+def test_each_client_gets_its_own_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with troubled(tmp_path, monkeypatch) as study:
+        study.run(**QUICK)
+        with ThreadPoolExecutor(2) as pool:
+            found = [
+                pool.submit(study.profile, 1, iterations=num, progress=False) for num in (3, 5)
+            ]
+        assert [len(windows(one.result())) for one in found] == [3, 5]
+
+
+def test_a_copied_or_moved_study_is_not_worked_on_in_its_old_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with troubled(tmp_path, monkeypatch) as study:
+        study.run(**QUICK)
+        shutil.copytree(study.folder, tmp_path / "copy")
+        with Study.open(tmp_path / "copy") as copy:
+            try:
+                copy.profile(1, iterations=2, progress=False)
+                assert (len(copy.profiles(1)), len(study.profiles(1))) == (1, 0)
+            finally:
+                end_scheduler(copy)
+        study.folder.rename(tmp_path / "moved")
+        with Study.open(tmp_path / "moved") as moved:
+            try:
+                assert len(windows(moved.profile(1, iterations=2, progress=False))) == 2
+            finally:
+                end_scheduler(moved)
+        assert not study.folder.exists()
+
+
 def test_stop_drops_the_profiles_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with troubled(tmp_path, monkeypatch) as study:
         numbers = study.run("engine=onnxruntime", profile=True, wait=False, **QUICK)
@@ -185,3 +249,38 @@ def test_stop_drops_the_profiles_that_wait(tmp_path: Path, monkeypatch: pytest.M
 
 def _says(client: Client, message: str) -> bool:
     return any(one.message == message for one in client.events(0.1) if one.profile not in ENDED)
+
+
+def test_requests_are_recorded_apart_from_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call is of the row's batch; a request of what the model's own processing takes."""
+    monkeypatch.setenv("WORKBENCH_IDLE_EXIT_S", "60")
+    monkeypatch.syspath_prepend(trouble.FOLDER)
+    monkeypatch.chdir(tmp_path)
+    model = wb.load(
+        "trouble:make",
+        inputs="x: f32[batch, 16]",
+        preprocess=trouble.preprocess,
+        postprocess=trouble.postprocess,
+        raw=np.arange(4 * 16).reshape(4, 16).tolist(),
+    )
+    with Study(model, tmp_path / "study") as study:
+        try:
+            study.run("engine=torch,batch=32", "engine=onnxruntime,batch=32", profile=4, **QUICK)
+            for number in (2, 3):
+                shapes = {one.shape for one in operator_rows(study.trace(number), by_shape=True)}
+                assert any(shape and "f32[32, 16]" in shape for shape in shapes)
+            assert study.profiles(3)[0].request is None
+            request = study.profiles(2)[0].request
+            assert request is not None
+            found = open_trace(study.reader.recording(request))
+            assert isinstance(found, Trace)
+            parts = {part.name: part.share for part in request_parts(found)}
+            assert {"preprocess", "copy in", "model", "copy out", "postprocess"} <= set(parts)
+            assert sum(parts.values()) == pytest.approx(1.0)
+            page = tmp_path / "report.html"
+            study.report(page)
+            assert "One request" in page.read_text()
+        finally:
+            end_scheduler(study)

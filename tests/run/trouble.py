@@ -10,7 +10,9 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 CRASH, EXIT, HANG, RAISE, MEMORY, INFINITE, SLOW, CRASH_LATE = 41, 42, 43, 44, 45, 46, 47, 48
@@ -76,3 +78,13 @@ def make() -> Trouble:
 
 
 FOLDER = Path(__file__).resolve().parent
+
+
+def preprocess(raw: Any) -> dict[str, Any]:
+    """Numbers as the model takes them."""
+    return {"x": np.asarray(raw, dtype=np.float32) / 255}
+
+
+def postprocess(outputs: dict[str, Any]) -> list[int]:
+    """The class of each row."""
+    return [int(row.argmax()) for row in outputs["output"]]

@@ -19,6 +19,9 @@ OTHER_ENDING = ".trace.json.gz"
 STEP = "ProfilerStep#{}"
 # A recording must end: models whose call takes long are recorded fewer times.
 _LONGEST_S = 30.0
+MOST_ITERATIONS = 1000
+# Before a call's time is known, and for as long it is taken: a core that rested is slow at first.
+_WARM_S, _UNRECORDED_S = 0.15, 0.25
 _NUM_UNRECORDED = 5
 
 
@@ -68,13 +71,20 @@ class Calls:
         self._pipeline.synchronize()
 
     def unrecorded_s(self) -> float:
-        """The median of some calls after the first, which may compile and try out."""
+        """The median of some calls after the first ones, which may compile and try out."""
         self.once()
+        self._for_a_while(_WARM_S, 1)
+        return statistics.median(self._for_a_while(_UNRECORDED_S, _NUM_UNRECORDED))
+
+    def _for_a_while(self, wanted_s: float, least: int) -> list[float]:
+        """Seconds of each call for so long, and of so many as do not take too long."""
         seconds: list[float] = []
         begun = time.perf_counter()
-        while len(seconds) < _NUM_UNRECORDED and time.perf_counter() - begun < _LONGEST_S:
+        while (passed_s := time.perf_counter() - begun) < _LONGEST_S and (
+            passed_s < wanted_s or len(seconds) < least
+        ):
             seconds.append(self.once())
-        return statistics.median(seconds)
+        return seconds
 
 
 class Requests(Calls):
@@ -102,16 +112,22 @@ class Requests(Calls):
 
 
 def num_to_record(iterations: int, call_s: float) -> int:
-    """As many calls as asked for, or as many as take half a minute; at least one."""
+    """As many calls as asked for, a thousand, or as many as take half a minute; at least one."""
     if iterations < 1:
         raise RunError(f"a profile needs 1 iteration or more, not {iterations}.")
-    return max(1, min(iterations, int(_LONGEST_S / max(call_s, 1e-9))))
+    return max(1, min(iterations, MOST_ITERATIONS, int(_LONGEST_S / max(call_s, 1e-9))))
 
 
 def record_steps(calls: Calls, num: int, mark: Callable[[int], Any] | None = None) -> list[float]:
-    """Call this many times, each inside its mark; returns the seconds of each."""
-    seconds = []
+    """Call this many times, each inside its mark; returns the seconds of each.
+
+    Fewer where recording makes them take over half a minute.
+    """
+    seconds: list[float] = []
+    until_s = time.perf_counter() + _LONGEST_S
     for number in range(num):
+        if seconds and time.perf_counter() > until_s:
+            break
         if mark is None:
             seconds.append(calls.once())
             continue

@@ -57,7 +57,7 @@ def capture_onnxruntime(
         for session in sessions:
             written = Path(session.end_profiling())
             events += json.loads(written.read_text(encoding="utf-8"))
-    kept = last_runs(events, num)
+    kept, num = last_runs(events, len(seconds))
     if not any(event.get("cat") == "Node" for event in kept):
         raise RunError("ONNX Runtime's profiler recorded no operator.")
     path = folder / file_name(name, OTHER_ENDING)
@@ -71,14 +71,18 @@ def capture_onnxruntime(
     )
 
 
-def last_runs(events: list[dict[str, Any]], num: int) -> list[dict[str, Any]]:
-    """The events of the last runs of the session, and those of its creation."""
+def last_runs(events: list[dict[str, Any]], num: int) -> tuple[list[dict[str, Any]], int]:
+    """The events of the session's last runs and of its creation, and how many runs these are.
+
+    Its profiler stops at a number of events, so there may be fewer than were made; the first of
+    all, in which memory is allocated, is none of them.
+    """
     runs = sorted(event["ts"] for event in events if event.get("name") == _RUN)
-    if len(runs) < num:
-        raise RunError(f"ONNX Runtime's profile holds {len(runs)} of {num} runs.")
-    first = runs[-num]
-    before = min(runs)
-    return [event for event in events if event["ts"] >= first or event["ts"] < before]
+    num = min(num, len(runs) - 1)
+    if num < 1:
+        raise RunError("ONNX Runtime's profile holds no run but the first.")
+    first, before = runs[-num], runs[0]
+    return [event for event in events if event["ts"] >= first or event["ts"] < before], num
 
 
 @contextlib.contextmanager

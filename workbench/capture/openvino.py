@@ -52,6 +52,7 @@ def capture_openvino(
     calls.once()
     first = _totals_us(request, 1)
     seconds = record_steps(calls, num)
+    num = len(seconds)
     totals = _totals_us(request, num + 1)
     nodes = [
         (kind, node, (total - first.get((kind, node), 0.0)) / num)

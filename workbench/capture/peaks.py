@@ -19,15 +19,17 @@ _WINDOW_S = 0.25
 _LEAST = 3
 
 
-def measure_peaks() -> Peaks:
+def measure_peaks(device: str, *, all_threads: bool) -> Peaks | None:
     """The best of repeated square products, by type, and of copies, each for a quarter second.
 
-    On the GPU that this process has opened, else on the CPU; with the threads that this process
-    is set to, by torch where it is imported, else by numpy. A copy reads and writes its bytes.
+    By torch where this process has imported it, on the GPU that it has opened or with the threads
+    that it is set to. Else by numpy on the CPU, which uses all threads; None where that is not
+    what the model had (`all_threads`), or where its device is another. A copy reads and writes
+    its bytes.
     """
     torch = sys.modules.get("torch")
     if torch is None:
-        return _by_numpy()
+        return _by_numpy() if device == "cpu" and all_threads else None
     on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
     return _by_torch(torch, "cuda" if on_gpu else "cpu")
 

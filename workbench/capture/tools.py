@@ -20,13 +20,11 @@ def capture(
     *,
     iterations: int = DEFAULT_ITERATIONS,
     stacks: bool = False,
-    raw: Any = None,
 ) -> Captured:
     """Record calls of a pipeline into a new file of `folder` whose name begins with `name`.
 
     `load` gives the pipeline and `place(pipeline)` its inputs, one a call, taken in turns. ONNX
-    Runtime and OpenVINO call both twice, since what records is opened anew. With `raw`, what the
-    model's own preprocessing takes, PyTorch records whole requests. Raises RunError
+    Runtime and OpenVINO call both twice, since what records is opened anew. Raises RunError
     where nothing was recorded, and where stacks are asked for that the profiler does not have.
     """
     if tool == "torch":
@@ -34,7 +32,7 @@ def capture(
 
         pipeline = load()
         return capture_torch(
-            pipeline, place(pipeline), folder, name, iterations=iterations, stacks=stacks, raw=raw
+            pipeline, place(pipeline), folder, name, iterations=iterations, stacks=stacks
         )
     if stacks:
         raise RunError("Python's stacks are recorded by PyTorch alone; profile without them.")

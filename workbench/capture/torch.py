@@ -44,8 +44,8 @@ def capture_torch(
 ) -> Captured:
     """Record calls with torch.profiler: operators, kernels, copies, operands, memory.
 
-    Each call is a step; of a model that brings its own processing, and where `raw` is what that
-    takes, each whole request, with its parts marked. The parts of an eager module are marked by
+    Each call is a step; with `raw`, what a model's own preprocessing takes, each whole request,
+    with its parts marked. The parts of an eager module are marked by
     their paths; what a compiler made is left alone, because a hook would compile it anew. With
     `stacks` Python's frames are recorded too, which costs several times as much. On a GPU the
     allocator's snapshot is kept beside the trace. Raises RunError where nothing was recorded.
@@ -56,7 +56,7 @@ def capture_torch(
     on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     calls = Calls(pipeline, placed)
-    if raw is not None and getattr(pipeline, "preprocess", None) is not None:
+    if raw is not None:
         calls = Requests(pipeline, raw, lambda part: record_function(REQUEST_MARK + part))
     call_s = calls.unrecorded_s()
     num = num_to_record(iterations, call_s)
@@ -83,7 +83,7 @@ def capture_torch(
     _refuse_empty(path)
     return Captured(
         path=path,
-        num_iterations=num,
+        num_iterations=len(seconds),
         call_s=call_s,
         recorded_call_s=statistics.median(seconds),
         snapshot=snapshot,
@@ -115,11 +115,13 @@ def _module_of(pipeline: Any) -> torch.nn.Module | None:
 @contextlib.contextmanager
 def _marked(module: torch.nn.Module) -> Iterator[None]:
     """While inside, each call of a part of the module is a span with the part's path."""
+    import torch
     from torch.autograd.profiler import record_function
 
     handles = []
     for path, part in module.named_modules():
-        if not path:
+        # What is scripted takes no hook.
+        if not path or isinstance(part, torch.jit.ScriptModule):
             continue
         opened: list[Any] = []
 

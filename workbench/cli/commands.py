@@ -210,6 +210,9 @@ def profile(arguments: argparse.Namespace) -> int:
         f"{made.slowdown:.2f} times as long. TensorBoard: tensorboard --logdir {path.parents[1]}",
         file=sys.stderr,
     )
+    if made.request is not None:
+        where = study.reader.recording(made.request)
+        print(f"Whole requests, with the model's own processing: {where}", file=sys.stderr)
     _show_trace(found, path.name, made, as_json=arguments.json)
     return OK
 

@@ -32,6 +32,8 @@ class Profile:
     the profiler that wrote them. `call_s` and `recorded_call_s` are the median seconds of a call
     in that process without and with recording: what recording costs, and no latency of the row.
     `recorded_s` is when, in seconds since the epoch. `peaks` is the roof of its operators.
+    `request` is the path of another recording, of whole requests, where the model brings its own
+    processing. `token` tells who asked for it.
     """
 
     trace: str
@@ -43,6 +45,8 @@ class Profile:
     with_stacks: bool = False
     snapshot: str | None = None
     peaks: Peaks | None = None
+    request: str | None = None
+    token: str = ""
 
     @property
     def slowdown(self) -> float:

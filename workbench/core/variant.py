@@ -94,7 +94,8 @@ class Progress:
     """What a client is told while something runs.
 
     `fraction` is None where no end is known. `ratio`, `low` and `high` are provisional
-    until `verdict` is set. `profile` is set where the message is about the row's profile.
+    until `verdict` is set. `profile` is set where the message is about a profile of
+    the row, and `token` is the one that was given with its request.
     """
 
     number: int
@@ -110,3 +111,4 @@ class Progress:
     high: float | None = None
     verdict: str | None = None
     profile: ProfileState | None = None
+    token: str = ""

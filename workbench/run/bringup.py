@@ -16,7 +16,6 @@ from workbench.core.measurement import ColdStart, Quality
 from workbench.core.model import PreparedModel
 from workbench.core.recipe import Recipe
 from workbench.core.variant import State, Variant
-from workbench.devices.live import gpu_counters
 from workbench.engines.engine import engine
 from workbench.engines.render import steps_of
 from workbench.engines.source import copy_source
@@ -28,7 +27,7 @@ from workbench.run import protocol
 from workbench.run.artifacts import Artifact
 from workbench.run.crew import Crew
 from workbench.run.failures import RowFailed, RowStopped
-from workbench.run.live import Live, limit_s
+from workbench.run.live import Live, grown_bytes, limit_s, used_bytes
 from workbench.run.processes import Worker
 from workbench.run.records import Records
 from workbench.run.rows import first_rows, num_rows_of, output_axes, read_labels, read_outputs
@@ -111,26 +110,28 @@ class BringUp:
         self._records.set_prepared(prepared)
         return prepared
 
-    def serve(self, row: Variant, context: Context, report: Report) -> Live:
+    def serve(self, row: Variant, context: Context, report: Report, *, again: bool = False) -> Live:
         """Build where no artifact is cached, then load it in a fresh worker.
+
+        `again` says that the row was served before, and what it says of its start stays.
 
         Raises RowFailed where the recipe cannot be had here, and what `Crew.ask` raises.
         """
         self.stage = "build"
         artifact = self._artifact(context)
-        receipt = None if row.options.rebuild else artifact.receipt()
+        receipt = None if row.options.rebuild and not again else artifact.receipt()
         cached = receipt is not None
         if receipt is None:
             report("building", "building")
             receipt = self._build(row, artifact, context)
         first = self._records.variant(row.number).cold_start
-        self._records.update(
-            row.number,
-            artifact=artifact.key,
-            # A row is served again after its first start, of course from what that built.
-            artifact_cached=cached if first is None or not cached else row.artifact_cached,
-            size_bytes=artifact.size_bytes(),
-        )
+        if not again:
+            self._records.update(
+                row.number,
+                artifact=artifact.key,
+                artifact_cached=cached,
+                size_bytes=artifact.size_bytes(),
+            )
         self.stage = "load"
         report("loading", "loading")
         chosen = engine(row.recipe.engine)
@@ -161,10 +162,11 @@ class BringUp:
         )
         assert isinstance(loaded, protocol.Loaded)
         used_after = used_bytes(context)
+        started = {} if again else {"started_cold": cold}
         self._records.update(
             row.number,
             items_per_call=loaded.items_per_call,
-            started_cold=cold if first is None else row.started_cold,
+            **started,
             cold_start=first
             or ColdStart(
                 build_s=receipt.get("build_s"),
@@ -191,7 +193,8 @@ class BringUp:
             call_s=loaded.call_s,
             rest_s=_SPIN_S if spins else 0.0,
             visits=list(self._records.visits(row.number)),
-            device_used_bytes=difference(used_before, used_after),
+            device_used_bytes=grown_bytes(used_before, used_after),
+            folder=artifact.folder,
         )
 
     def evaluate(self, live: Live) -> protocol.Evaluated:
@@ -383,17 +386,3 @@ def first_ratio(baseline: Live, variant: Live) -> float:
     ours_s = median(variant.loaded.first_calls_s[-3:]) / variant.num_items
     theirs_s = median(baseline.loaded.first_calls_s[-3:]) / baseline.num_items
     return theirs_s / ours_s
-
-
-def used_bytes(context: Context) -> int | None:
-    """Bytes in use on the context's GPU, by everybody; None on a CPU or where it is not said."""
-    if context.device.kind != "cuda":
-        return None
-    return gpu_counters(context.device.id).memory_used_bytes
-
-
-def difference(before: int | None, after: int | None) -> int | None:
-    """By how much it grew; None where a reading is missing or others gave memory back."""
-    if before is None or after is None or after < before:
-        return None
-    return after - before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -49,11 +50,14 @@ class Client:
         if not start:
             raise RunError(f"no scheduler runs for {study}.")
         log = study / "scheduler.log"
-        _start(study, python or sys.executable, log)
-        # One that lost the race for the study finds the other still starting.
+        # One that lost the race for the study finds the other still starting; one that worked on
+        # the study in another place is about to leave.
         until_s = time.monotonic() + _RACE_S
-        while (found := _try_connect(study)) is None and time.monotonic() < until_s:
-            time.sleep(0.01)
+        while found is None and time.monotonic() < until_s:
+            _start(study, python or sys.executable, log)
+            soon_s = min(until_s, time.monotonic() + _RACE_S / 4)
+            while (found := _try_connect(study)) is None and time.monotonic() < soon_s:
+                time.sleep(0.01)
         if found is None:
             tail = log.read_text(errors="replace").strip().splitlines()[-1:]
             raise RunError(
@@ -72,9 +76,24 @@ class Client:
         assert isinstance(answer, protocol.Accepted)
         return answer.numbers
 
-    def profile(self, numbers: Sequence[int], iterations: int, *, stacks: bool = False) -> None:
-        """Queue profiles of rows. Raises RunError where one of them cannot be profiled."""
-        self._ask(protocol.Profile(numbers=list(numbers), iterations=iterations, stacks=stacks))
+    def profile(self, numbers: Sequence[int], iterations: int, *, stacks: bool = False) -> str:
+        """Queue profiles of rows; returns a token by which they are told and stopped.
+
+        Raises RunError where one of them cannot be profiled; then none is queued.
+        """
+        token = secrets.token_hex(4)
+        self._ask(
+            protocol.Profile(
+                numbers=list(numbers), iterations=iterations, stacks=stacks, token=token
+            )
+        )
+        return token
+
+    def stop_profiles(self, token: str) -> list[int]:
+        """Stop the profiles that a token stands for; the rows themselves go on."""
+        answer = self._ask(protocol.Stop(numbers=None, token=token))
+        assert isinstance(answer, protocol.Accepted)
+        return answer.numbers
 
     def resume(self, numbers: Sequence[int], options: RunOptions | None = None) -> list[int]:
         """Queue rows again that were stopped, interrupted or failed."""

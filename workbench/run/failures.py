@@ -73,7 +73,9 @@ def failure_of(error: RunError, stage: Stage, log: Path) -> Failure:
             kind="timeout",
             stage=stage,
             message=f"{stage} took longer than its limit of {format_seconds(error.limit_s)}",
-            remedy=f"Raise the limit with limits_s={{'{stage}': ...}}, or read the log.",
+            remedy="Ask for fewer iterations, or read the log."
+            if stage == "profile"
+            else f"Raise the limit with limits_s={{'{stage}': ...}}, or read the log.",
             detail=log_tail(log),
         )
     if isinstance(error, WorkerFailed):
@@ -126,20 +128,25 @@ def _raised(answer: Failed, stage: Stage) -> Failure:
         kind=kind,
         stage=stage,
         message=_shorten(message or answer.error),
-        remedy=_remedy(answer),
+        remedy=_remedy(answer, stage),
         detail=answer.traceback,
     )
 
 
-def _remedy(answer: Failed) -> str:
+def _remedy(answer: Failed, stage: Stage) -> str:
     text = f"{answer.error} {answer.message}"
     if answer.error in ("ModuleNotFoundError", "ImportError"):
         return "Install what is missing in the study's interpreter, then run the row again."
     if "NOT_IMPLEMENTED" in text or "NotImplemented" in text:
         return "This engine has no kernel for that type: try another precision or engine."
-    if "Unsupported" in answer.error or "torch.export" in text or "onnx" in text.lower():
+    # By the time that it is profiled it has been converted.
+    if stage != "profile" and _is_of_conversion(answer, text):
         return "The model could not be converted: try the engine torch or torch-compile."
     return "The whole traceback is in the row's detail and in its log."
+
+
+def _is_of_conversion(answer: Failed, text: str) -> bool:
+    return "Unsupported" in answer.error or "torch.export" in text or "onnx" in text.lower()
 
 
 def _shorten(text: str, limit: int = 300) -> str:

@@ -141,7 +141,8 @@ class Group:
         self._teller.start(1, again=False)
         try:
             context = self._bring_up.context(row, prepared)
-            live = self._bring_up.serve(row, context, self._reporter(1))
+            again = row.cold_start is not None
+            live = self._bring_up.serve(row, context, self._reporter(1), again=again)
             self._records.update(1, state="checking")
             self._bring_up.worker = live.worker
             self._bring_up.evaluate(live)
@@ -172,7 +173,8 @@ class Group:
         row = rows[0] if rows else self._records.add_variant(recipe, "control", options)
         self._make_room(self._baseline)
         try:
-            live = self._bring_up.serve(row, self._bring_up.context(row, prepared), _silent)
+            context = self._bring_up.context(row, prepared)
+            live = self._bring_up.serve(row, context, _silent, again=True)
         except RowStopped:
             raise
         except RunError as error:

@@ -27,11 +27,15 @@ _MAX_UNREAD_EVENTS = 256
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a study's scheduler listens: `scheduler.json`, readable by this user alone."""
+    """Where a study's scheduler listens: `scheduler.json`, readable by this user alone.
+
+    `place` is the folder that it works on: a copy of a study has a copy of its door.
+    """
 
     pid: int
     address: str
     key: str
+    place: str
 
 
 def door_path(study: Path) -> Path:
@@ -40,11 +44,21 @@ def door_path(study: Path) -> Path:
 
 
 def read_door(study: Path) -> Door | None:
-    """The door of a study's scheduler; None where there is none."""
+    """The door of a study's scheduler; None where there is none, or one of another folder."""
     try:
-        return msgspec.json.decode(door_path(study).read_bytes(), type=Door)
+        door = msgspec.json.decode(door_path(study).read_bytes(), type=Door)
     except (OSError, msgspec.MsgspecError):
         return None
+    return door if door.place == place_of(study) else None
+
+
+def place_of(study: Path) -> str | None:
+    """A folder by its path and identity; None where there is none."""
+    try:
+        found = study.resolve().stat()
+    except OSError:
+        return None
+    return f"{found.st_dev}:{found.st_ino}:{study.resolve()}"
 
 
 def runtime_folder() -> Path:
@@ -119,7 +133,8 @@ class Hub:
         self.wake_fd, self._wake_write = os.pipe()
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self._wake_write, False)
-        door = Door(pid=os.getpid(), address=str(address), key=key)
+        self._place = place_of(study) or ""
+        door = Door(pid=os.getpid(), address=str(address), key=key, place=self._place)
         # Written beside and moved into place, so that no client reads half of it.
         temporary = door_path(study).with_suffix(".tmp")
         temporary.unlink(missing_ok=True)
@@ -128,6 +143,11 @@ class Hub:
             stream.write(msgspec.json.encode(door))
         temporary.replace(door_path(study))
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether the study is still where it was: it may have been moved or deleted."""
+        return place_of(self._study) == self._place
 
     @property
     def num_clients(self) -> int:
@@ -150,7 +170,8 @@ class Hub:
 
     def close(self) -> None:
         """Stop listening and forget the door."""
-        door_path(self._study).unlink(missing_ok=True)
+        if self.is_at_home:
+            door_path(self._study).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._listener.close()
         with self._guard:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from workbench.core.measurement import Visit
 from workbench.core.recipe import Recipe
 from workbench.core.variant import RunOptions
+from workbench.devices.live import gpu_counters
 from workbench.levers.step import Context
 from workbench.run import protocol
 from workbench.run.processes import Worker
@@ -37,7 +39,7 @@ class Live:
     counts the servers of a study, so that visits tell which two processes they are of;
     `num_visits_in_process` is how many visits this server has made. `device_used_bytes` is by
     how much a GPU's memory in use grew while its first server was loaded and warmed up; None
-    on a CPU and where the driver does not say.
+    on a CPU and where the driver does not say. `folder` is the artifact that it was loaded from.
     """
 
     number: int
@@ -57,6 +59,7 @@ class Live:
     rest_s: float = 0.0
     num_visits_in_process: int = 0
     device_used_bytes: int | None = None
+    folder: Path | None = None
 
     @property
     def server(self) -> Worker:
@@ -82,3 +85,17 @@ class Live:
 def limit_s(options: RunOptions, stage: str) -> float:
     """Seconds that a stage may take under these options."""
     return (options.limits_s or {}).get(stage, LIMITS_S[stage])
+
+
+def used_bytes(context: Context) -> int | None:
+    """Bytes in use on the context's GPU, by everybody; None on a CPU or where it is not said."""
+    if context.device.kind != "cuda":
+        return None
+    return gpu_counters(context.device.id).memory_used_bytes
+
+
+def grown_bytes(before: int | None, after: int | None) -> int | None:
+    """By how much it grew; None where a reading is missing or others gave memory back."""
+    if before is None or after is None or after < before:
+        return None
+    return after - before

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import time
 import traceback
 from collections.abc import Callable
@@ -23,12 +25,12 @@ from workbench.run.records import Records
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
-    """A row whose profile is to come; `asked` says that somebody asked for this very one."""
+    """A row whose profile is to come; without a `token` its own options ask for it."""
 
     number: int
     iterations: int
     stacks: bool
-    asked: bool
+    token: str
     queued_s: float
 
 
@@ -60,8 +62,8 @@ class Profiler:
         wanted = [self._wanted] if self._wanted is not None else []
         return [one.number for one in (*wanted, *self._queue)]
 
-    def ask(self, numbers: list[int], iterations: int, *, stacks: bool) -> None:
-        """Queue profiles that somebody asked for.
+    def ask(self, numbers: list[int], iterations: int, *, stacks: bool, token: str) -> None:
+        """Queue profiles that somebody asked for, who knows them by `token`.
 
         Raises RunError where a row cannot be profiled; then none is queued.
         """
@@ -69,6 +71,8 @@ class Profiler:
             raise RunError(f"a profile needs 1 iteration or more, not {iterations}.")
         rows = [self._records.variant(number) for number in numbers]
         for row in rows:
+            if row.role == "control":
+                raise RunError("the control is the baseline once more; profile #1.")
             if row.is_final and row.cold_start is None:
                 raise RunError(
                     f"#{row.number} {row.state} before it could be called; there is nothing to "
@@ -80,33 +84,47 @@ class Profiler:
                     "Python; profile it without them."
                 )
         for row in rows:
-            self._add(row, iterations, stacks=stacks, asked=True)
+            self._add(row, iterations, stacks=stacks, token=token)
 
     def follow(self, row: Variant) -> None:
         """Queue the profile that a row's options ask for, if they do."""
-        waits = any(one.number == row.number and not one.asked for one in self._queue)
+        waits = any(one.number == row.number and not one.token for one in self._queue)
         if row.options.profile is not None and not waits:
-            self._add(row, row.options.profile, stacks=False, asked=False)
+            self._add(row, row.options.profile, stacks=False, token="")
 
-    def _add(self, row: Variant, iterations: int, *, stacks: bool, asked: bool) -> None:
+    def _add(self, row: Variant, iterations: int, *, stacks: bool, token: str) -> None:
         wanted = _Wanted(
             number=row.number,
             iterations=iterations,
             stacks=stacks,
-            asked=asked,
+            token=token,
             queued_s=time.monotonic(),
         )
         self._queue.append(wanted)
-        if asked:
+        if token:
             self._tell(wanted, "queued", "waiting to be profiled")
 
-    def stop(self, numbers: list[int] | None) -> list[int]:
-        """Drop what waits; returns the rows of it. The current one is left to its order."""
-        dropped = [one for one in self._queue if numbers is None or one.number in numbers]
-        self._queue = [one for one in self._queue if one not in dropped]
+    def stop(self, numbers: list[int] | None, token: str | None) -> tuple[list[int], bool]:
+        """Drop what waits of these rows (or all), or of one who asked.
+
+        Returns the rows of it, and whether the one that is being made is among what is to stop.
+        """
+
+        def is_meant(one: _Wanted) -> bool:
+            if token is not None:
+                return one.token == token
+            return numbers is None or one.number in numbers
+
+        dropped = [one for one in self._queue if is_meant(one)]
+        self._queue = [one for one in self._queue if not is_meant(one)]
         for one in dropped:
             self._tell(one, "stopped", "profile stopped")
-        return [one.number for one in dropped]
+        return [one.number for one in dropped], self._wanted is not None and is_meant(self._wanted)
+
+    def wait_for_device(self, message: str) -> None:
+        """Tell whoever waits for the next profile what it waits for."""
+        for one in self._queue[:1]:
+            self._tell(one, "queued", message)
 
     def record_next(self) -> None:
         """Make the profile that has waited longest."""
@@ -114,11 +132,12 @@ class Profiler:
         number = wanted.number
         try:
             row = self._records.variant(number)
-            if row.cold_start is None or not (wanted.asked or row.state in _ENDED_WELL):
+            if row.cold_start is None or not (wanted.token or row.state in _ENDED_WELL):
                 self._tell(wanted, "stopped", "not profiled: it did not run")
                 return
             profile = self._record(row, wanted)
             self._records.add_profile(number, profile)
+            self._note(number, None)
             self._tell(wanted, "done", "profiled")
         except Exception as error:  # noqa: BLE001 - a profile costs no row, whatever went wrong
             if not isinstance(error, WorkbenchError):
@@ -127,14 +146,29 @@ class Profiler:
             if state == "stopped":
                 self._tell(wanted, "stopped", "profile stopped")
                 return
-            said = f"its profile failed: {failure.message}"
-            self._records.update(number, notes=(*self._records.variant(number).notes, said))
+            # Where the disk is full the note cannot be kept either.
+            with contextlib.suppress(WorkbenchError):
+                self._note(number, failure.message)
             self._tell(wanted, "failed", f"{failure.message} {failure.remedy}".strip())
         finally:
             self._wanted = None
             if self._bring_up.worker is not None:
                 self._crew.dismiss(self._bring_up.worker)
                 self._bring_up.worker = None
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @property
+    def _scratch(self) -> Path:
+        """Where a recording is made; only a whole one gets into the traces."""
+        return self._records.folder / "caches" / "recording"
+
+    def _note(self, number: int, message: str | None) -> None:
+        """Keep why the row's latest profile failed; None where it did not."""
+        notes = self._records.variant(number).notes
+        kept = tuple(note for note in notes if not note.startswith(FAILED_NOTE))
+        added = () if message is None else (f"{FAILED_NOTE}{message}",)
+        if (*kept, *added) != notes:
+            self._records.update(number, notes=(*kept, *added))
 
     def _record(self, row: Variant, wanted: _Wanted) -> Profile:
         prepared = self._records.prepared()
@@ -143,29 +177,31 @@ class Profiler:
         chosen = engine(row.recipe.engine)
         if chosen.serves_with_torch:
             self._crew.refill()
-        live = self._bring_up.serve(row, self._bring_up.context(row, prepared), _silent)
+        context = self._bring_up.context(row, prepared)
+        live = self._bring_up.serve(row, context, _silent, again=True)
         self._bring_up.worker = live.worker
         # Spares that import would be in the recording's way.
         self._crew.settle()
         self._bring_up.stage = "profile"
         self._tell(wanted, "recording", f"recording up to {wanted.iterations} calls")
-        folder = traces_folder(self._records.folder, row)
-        assert row.artifact is not None, "a row that was served has an artifact"
+        assert live.folder is not None, "it was just loaded from one"
         answer = self._crew.ask(
             live.server,
             protocol.Record(
                 tool=chosen.tool,
-                folder=str(self._records.folder / "artifacts" / row.artifact),
-                out=str(folder),
+                folder=str(live.folder),
+                out=str(self._scratch),
                 iterations=wanted.iterations,
                 stacks=wanted.stacks,
+                device=context.device.id,
+                all_threads=row.recipe.get("threads") is None,
             ),
             stage="profile",
             limit_s=limit_s(row.options, "profile"),
         )
         assert isinstance(answer, protocol.Recorded)
         return Profile(
-            trace=self._within(answer.path),
+            trace=self._kept(row, answer.path),
             tool=chosen.tool,
             num_iterations=answer.num_iterations,
             recorded_s=time.time(),
@@ -173,11 +209,17 @@ class Profiler:
             recorded_call_s=answer.recorded_call_s,
             with_stacks=wanted.stacks,
             peaks=answer.peaks,
-            snapshot=None if answer.snapshot is None else self._within(answer.snapshot),
+            snapshot=None if answer.snapshot is None else self._kept(row, answer.snapshot),
+            request=None if answer.request is None else self._kept(row, answer.request),
+            token=wanted.token,
         )
 
-    def _within(self, path: str) -> str:
-        return Path(path).relative_to(self._records.folder).as_posix()
+    def _kept(self, row: Variant, path: str) -> str:
+        """Move a file to the row's recordings; returns its path below the study's folder."""
+        folder = traces_folder(self._records.folder, row)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = Path(path).replace(folder / Path(path).name)
+        return kept.relative_to(self._records.folder).as_posix()
 
     def _tell(self, wanted: _Wanted, state: ProfileState, message: str) -> None:
         row = self._records.variant(wanted.number)
@@ -189,10 +231,12 @@ class Profiler:
                 message=message,
                 elapsed_s=time.monotonic() - wanted.queued_s,
                 profile=state,
+                token=wanted.token,
             )
         )
 
 
+FAILED_NOTE = "its profile failed: "
 # Rows whose profile their options ask for are profiled if they came to this.
 _ENDED_WELL = ("done", "stopped-early")
 

@@ -105,6 +105,8 @@ class Record(Message, frozen=True, kw_only=True):
     out: str
     iterations: int
     stacks: bool
+    device: str
+    all_threads: bool
 
 
 class MeasureExtras(Message, frozen=True, kw_only=True):
@@ -202,8 +204,9 @@ class Recorded(Message, frozen=True, kw_only=True):
     num_iterations: int
     call_s: float
     recorded_call_s: float
-    peaks: Peaks
+    peaks: Peaks | None = None
     snapshot: str | None = None
+    request: str | None = None
 
 
 class Failed(Message, frozen=True, kw_only=True):
@@ -232,11 +235,15 @@ class Submit(Message, frozen=True, kw_only=True):
 
 
 class Profile(Message, frozen=True, kw_only=True):
-    """Record calls of these rows once nothing is measured any more; answered by Accepted."""
+    """Record calls of these rows once nothing is measured any more; answered by Accepted.
+
+    `token` comes back with what is told of them, and in what they leave.
+    """
 
     numbers: list[int]
     iterations: int
     stacks: bool
+    token: str
 
 
 class Resume(Message, frozen=True, kw_only=True):
@@ -247,9 +254,13 @@ class Resume(Message, frozen=True, kw_only=True):
 
 
 class Stop(Message, frozen=True, kw_only=True):
-    """Stop these rows, or with None everything that is queued or running."""
+    """Stop these rows, or with None everything that is queued or running.
+
+    `token` names profiles that one client asked for: then only these are stopped.
+    """
 
     numbers: list[int] | None
+    token: str | None = None
 
 
 class Status(Message, frozen=True, kw_only=True):

@@ -83,7 +83,8 @@ class Scheduler:
         """Work until told to leave, or idle with no client for a while."""
         try:
             self._crew.refill()
-            while not self._leaving:
+            # What is written to a study that was moved would be lost.
+            while not self._leaving and self._hub.is_at_home:
                 try:
                     self._attend()
                     if not self._step() and self._rest():
@@ -167,14 +168,19 @@ class Scheduler:
                 recipes = [Recipe.parse(spec) for spec in request.recipes]
                 return protocol.Accepted(numbers=self._submit(recipes, options))
             case protocol.Profile():
-                self._profiler.ask(request.numbers, request.iterations, stacks=request.stacks)
+                self._profiler.ask(
+                    request.numbers,
+                    request.iterations,
+                    stacks=request.stacks,
+                    token=request.token,
+                )
                 return protocol.Accepted(numbers=request.numbers)
             case protocol.Resume():
                 encoded = request.options
                 given = None if encoded is None else msgspec.json.decode(encoded, type=RunOptions)
                 return protocol.Accepted(numbers=self._resume(request.numbers, given))
             case protocol.Stop():
-                return protocol.Accepted(numbers=self._stop(request.numbers))
+                return protocol.Accepted(numbers=self._stop(request.numbers, request.token))
             case protocol.Status():
                 return protocol.StatusReply(
                     pid=os.getpid(),
@@ -190,6 +196,8 @@ class Scheduler:
                 return protocol.Accepted(numbers=[])
 
     def _submit(self, recipes: list[Recipe], options: RunOptions) -> list[int]:
+        if options.profile is not None and options.profile < 1:
+            raise RunError(f"a profile needs 1 iteration or more, not {options.profile}.")
         for recipe in recipes:
             engine(recipe.engine)
             resolve(recipe)
@@ -231,17 +239,18 @@ class Scheduler:
         self._profiler.follow(self._records.variant(number))
         self._group.tell(number, "queued", "queued", None)
 
-    def _stop(self, numbers: list[int] | None) -> list[int]:
-        """Stop what waits and what lives at once; the current row when its order is left."""
+    def _stop(self, numbers: list[int] | None, token: str | None = None) -> list[int]:
+        """Stop what waits and what lives at once; the current row when its order is left.
+
+        With a token only the profiles that it stands for.
+        """
+        if token is not None:
+            return self._stop_profiles(None, token)
         open_rows = self._open_rows()
         wanted = open_rows if numbers is None else [n for n in numbers if n in open_rows]
-        dropped = self._profiler.stop(numbers)
-        recorded = self._profiler.current
-        if recorded is not None and (numbers is None or recorded in numbers):
-            self._stopping.add(recorded)
-            dropped.append(recorded)
         if 1 in wanted and set(wanted) != set(open_rows):
             raise RunError("#1 is what the others are compared with; stop them with it.")
+        dropped = self._stop_profiles(numbers, None)
         # The baseline last: the others' rounds need its worker.
         for number in sorted(wanted, reverse=True):
             if number == self._group.current:
@@ -252,6 +261,14 @@ class Scheduler:
                 self._queue.remove(number)
             self._group.end(number, "stopped", stopped(stage))
         return sorted({*wanted, *dropped})
+
+    def _stop_profiles(self, numbers: list[int] | None, token: str | None) -> list[int]:
+        dropped, is_current = self._profiler.stop(numbers, token)
+        recorded = self._profiler.current
+        if is_current and recorded is not None:
+            self._stopping.add(recorded)
+            dropped.append(recorded)
+        return dropped
 
     def _open_rows(self) -> list[int]:
         rows = self._records.variants()
@@ -269,3 +286,5 @@ class Scheduler:
         self._said_place, self._said_place_s = message, time.monotonic()
         for number in self._queue[:1]:
             self._group.tell(number, "queued", message, None)
+        if not self._queue:
+            self._profiler.wait_for_device(message)

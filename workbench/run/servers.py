@@ -57,7 +57,7 @@ class Servers:
             stage = self._bring_up.stage
             if engine(row.recipe.engine).serves_with_torch:
                 self._crew.refill()
-            fresh = self._bring_up.serve(row, live.context, _quiet)
+            fresh = self._bring_up.serve(row, live.context, _quiet, again=True)
             live.worker, live.process = fresh.worker, fresh.process
             live.num_visits_in_process = 0
             self._records.update(live.number, state=row.state, stage=row.stage)

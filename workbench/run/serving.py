@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from workbench.core.profile import Peaks
 from workbench.run import protocol
 from workbench.run.rows import Rows
 
@@ -41,7 +43,6 @@ def import_pipeline(path: Path) -> ModuleType:
 
 def record(server: Server, order: protocol.Record) -> protocol.Recorded:
     """Profile calls of what is served. The server is of no use afterwards."""
-    from workbench.capture.peaks import measure_peaks
     from workbench.capture.tools import capture
 
     inputs, pipeline, placed = server.inputs, server.pipeline, server.placed
@@ -63,13 +64,41 @@ def record(server: Server, order: protocol.Record) -> protocol.Recorded:
         "variant",
         iterations=order.iterations,
         stacks=order.stacks,
-        raw=server.raw,
     )
+    request = None
+    if order.tool == "torch" and server.raw is not None and pipeline.preprocess is not None:
+        request = _record_request(pipeline, server.raw, order)
     return protocol.Recorded(
         path=str(found.path),
         num_iterations=found.num_iterations,
         call_s=found.call_s,
         recorded_call_s=found.recorded_call_s,
-        peaks=measure_peaks(),
+        peaks=_peaks(order),
         snapshot=None if found.snapshot is None else str(found.snapshot),
+        request=request,
     )
+
+
+def _record_request(pipeline: Any, raw: object, order: protocol.Record) -> str | None:
+    """Whole requests in a file of their own; None where the model takes no such example."""
+    from workbench.capture.torch import capture_torch
+
+    try:
+        found = capture_torch(
+            pipeline, [], Path(order.out), "request", iterations=order.iterations, raw=raw
+        )
+    except Exception:  # noqa: BLE001 - the calls are recorded; the log says why requests are not
+        traceback.print_exc()
+        return None
+    return str(found.path)
+
+
+def _peaks(order: protocol.Record) -> Peaks | None:
+    """What the device reaches; None where there is no room for the products left."""
+    from workbench.capture.peaks import measure_peaks
+
+    try:
+        return measure_peaks(order.device, all_threads=order.all_threads)
+    except Exception:  # noqa: BLE001 - the recording is whole without
+        traceback.print_exc()
+        return None

@@ -110,20 +110,20 @@ def _profiled(reader: StudyReader, row: Row, profile: Profile) -> Profiled:
         if not isinstance(trace, Trace) or window is None:
             return Profiled(row=row, profile=profile, fault="Its recording holds no step.")
         step = sequence(trace, window)
+        wall_s = step.wall_ns * 1e-9
+        return Profiled(
+            row=row,
+            profile=profile,
+            on_device=step.on_device,
+            wall_s=wall_s,
+            busy_s=(step.wall_ns - step.idle_ns) * 1e-9,
+            columns=_columns(step.pieces, wall_s),
+            work=_work(step.pieces),
+            findings=findings(trace, profile.slowdown),
+            memory=_memory(trace),
+        )
     except WorkbenchError as error:
         return Profiled(row=row, profile=profile, fault=f"Its recording cannot be read: {error}")
-    wall_s = step.wall_ns * 1e-9
-    return Profiled(
-        row=row,
-        profile=profile,
-        on_device=step.on_device,
-        wall_s=wall_s,
-        busy_s=(step.wall_ns - step.idle_ns) * 1e-9,
-        columns=_columns(step.pieces, wall_s),
-        work=_work(step.pieces),
-        findings=findings(trace, profile.slowdown),
-        memory=_memory(trace),
-    )
 
 
 def kind_of(piece: Piece) -> str:

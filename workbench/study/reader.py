@@ -223,20 +223,30 @@ class StudyReader:
             rows = db.execute(
                 "SELECT record FROM profiles WHERE variant = ? ORDER BY number", (number,)
             ).fetchall()
-        return [decode(record, Profile) for (record,) in rows]
+        found = [decode(record, Profile) for (record,) in rows]
+        for one in found:
+            if not all(0 < s < math.inf for s in (one.call_s, one.recorded_call_s, one.slowdown)):
+                raise StudyError(
+                    f"the record of a profile of #{number} holds no time; it is damaged."
+                )
+        return found
 
     def recording(self, path: str) -> Path:
         """A recording's file, by its path in a Profile.
 
         Raises StudyError where the record points outside the study, or the file is gone.
         """
-        found = (self.folder / path).resolve()
+        try:
+            found = (self.folder / path).resolve()
+            is_there = found.is_file()
+        except (OSError, ValueError) as error:
+            raise StudyError(f"a profile names a file that no system has: {error}.") from error
         if not found.is_relative_to(self.folder / "traces"):
             raise StudyError(
                 f"a profile names {path!r} as its recording, which is not one of the study's; the "
                 "record is not to be trusted."
             )
-        if not found.is_file():
+        if not is_there:
             raise StudyError(f"{found} is gone; profile the variant again.")
         return found
 

@@ -105,6 +105,15 @@ def verify(connection: sqlite3.Connection, path: Path) -> None:
     read; only the very text of our own tables is accepted. Raises StudyError, and
     SchemaTooNewError with both versions where a later workbench wrote it.
     """
+    # In one transaction: a writer may upgrade the file meanwhile.
+    connection.execute("BEGIN")
+    try:
+        _verify(connection, path)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _verify(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     # SQLite's own indexes of our keys have no text.
     tables = {name: " ".join(sql.split()) for _, name, sql in found if sql is not None}

@@ -186,7 +186,17 @@ class Store(StudyReader):
                     remedy=f"Resume it: study.resume({row.number}). What was measured is kept.",
                 ),
             )
+        for row in self.variants():
+            if row.state == "done" and row.options.profile is not None:
+                self._note_lost_profile(row)
         return [row.number for row in open_rows]
+
+    def _note_lost_profile(self, row: Variant) -> None:
+        """Say of a row that was to be profiled, and was not, how it can be."""
+        note = f"not profiled: the scheduler ended before; study.profile({row.number}) does it"
+        told = any("profile failed" in one or one == note for one in row.notes)
+        if not told and not self.profiles(row.number):
+            self.update(row.number, notes=(*row.notes, note))
 
 
 def _stage_of(row: Variant) -> Any:

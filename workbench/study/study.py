@@ -146,7 +146,7 @@ class Study:
         """Wait until these rows, or all, have ended. Ctrl-C stops them and keeps the rows."""
         from workbench.run.client import Client
 
-        waiting = list(numbers) or [v.number for v in self.variants() if not v.is_final]
+        waiting = list(numbers) or [row.number for row in self.variants()]
         if all(self._reader.variant(number).is_final for number in waiting):
             # Only a profile may still be to come, and only from a scheduler that runs.
             try:
@@ -200,11 +200,11 @@ class Study:
         study's `traces/` folder, which TensorBoard's PyTorch plugin opens. Raises RunError where
         nothing was recorded.
         """
-        from workbench.study.recording import record
+        from workbench.study.recording import opened, record
 
         number = self._number(which)
-        record(self._reader, number, iterations, stacks=stacks, progress=progress)
-        return self.trace(number)
+        made = record(self._reader, number, iterations, stacks=stacks, progress=progress)
+        return opened(self._reader, made)
 
     def profiles(self, which: int | str) -> Sequence[Profile]:
         """What was recorded of a row, oldest first."""
@@ -212,9 +212,9 @@ class Study:
 
     def trace(self, which: int | str) -> Trace:
         """The latest recording of a row, opened. Raises StudyError where there is none."""
-        from workbench.study.recording import latest
+        from workbench.study.recording import latest, opened
 
-        return latest(self._reader, self._number(which))
+        return opened(self._reader, latest(self._reader, self._number(which)))
 
     def _number(self, which: int | str) -> int:
         if which == "best":

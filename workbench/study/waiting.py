@@ -19,18 +19,24 @@ _STOP_LIMIT_S = 10.0
 
 
 def wait_for(
-    client: Client, reader: StudyReader, numbers: Sequence[int], *, progress: bool
+    client: Client,
+    reader: StudyReader,
+    numbers: Sequence[int],
+    *,
+    progress: bool,
+    token: str | None = None,
 ) -> list[Progress]:
-    """Wait until these rows have ended; returns what was said of their profiles.
+    """Wait until these rows have ended; returns what was said of the profiles of a token.
 
-    Shows how far they are where `progress` says so. Ctrl-C stops them and keeps their rows.
+    Shows how far they are where `progress` says so. Ctrl-C stops the rows, or with a token only
+    its profiles; what was measured is kept.
     """
     display = choose_display(lambda number: reader.variant(number).recipe) if progress else Silent()
     said: list[Progress] = []
 
     def update(message: Progress) -> None:
         display.update(message)
-        if message.profile is not None:
+        if message.profile is not None and message.token == token:
             said.append(message)
 
     try:
@@ -39,7 +45,10 @@ def wait_for(
                 display.update(_as_progress(row))
             client.wait(numbers, on_progress=update)
     except KeyboardInterrupt:
-        _stop_and_settle(reader, numbers)
+        if token is None:
+            _stop_and_settle(reader, numbers)
+        else:
+            _stop_profiles(reader, token)
         raise
     return said
 
@@ -54,6 +63,14 @@ def stop(reader: StudyReader, numbers: Sequence[int] | None) -> list[int]:
         return []
     with client:
         return list(client.stop(numbers))
+
+
+def _stop_profiles(reader: StudyReader, token: str) -> None:
+    from workbench.run.client import Client
+
+    # The interrupt may have cut a message of the first connection in two.
+    with contextlib.suppress(RunError), Client.connect(reader.folder, start=False) as client:
+        client.stop_profiles(token)
 
 
 def _stop_and_settle(reader: StudyReader, numbers: Sequence[int]) -> None:

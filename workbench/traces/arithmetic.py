@@ -64,7 +64,7 @@ def roofline(rows: Sequence[OperatorRow], peaks: Peaks | None = None) -> tuple[R
         flops, num_bytes = found
         share = None
         peak_flops = peaks.flops.get(operands(row.shape)[0].dtype) if peaks else None
-        if peaks is not None and peak_flops is not None:
+        if peaks is not None and peak_flops and peaks.bytes_per_s:
             roof = min(peak_flops, peaks.bytes_per_s * flops / num_bytes)
             share = flops * row.num * 1e9 / total_ns / roof
         made.append(

@@ -45,7 +45,7 @@ class Seen:
     def unrecorded(self, host_ns: int) -> tuple[int, float]:
         """What is left of the host's own time without recording, and its share of such a step."""
         left_ns = max(0, host_ns - self.recording_ns)
-        return left_ns, left_ns / (self.wall_ns - self.recording_ns)
+        return left_ns, left_ns / max(1, self.wall_ns - self.recording_ns)
 
     @property
     def wall_ns(self) -> int:
