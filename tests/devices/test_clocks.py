@@ -11,7 +11,7 @@ import pytest
 from tests.devices.stub_nvml import StubNvml
 from workbench.devices import live, nvidia
 from workbench.devices.live import open_clocks, read_clocks
-from workbench.run.bringup import difference
+from workbench.run.live import grown_bytes
 
 
 class CountedNvml(StubNvml):
@@ -77,9 +77,9 @@ def test_a_refused_clock_is_absent_with_its_reason() -> None:
 
 
 def test_what_a_row_adds_is_a_difference_and_never_below_zero() -> None:
-    assert difference(2_000, 5_000) == 3_000
-    assert difference(2_000, 2_000) == 0
-    assert difference(None, 5_000) is None
-    assert difference(5_000, None) is None
+    assert grown_bytes(2_000, 5_000) == 3_000
+    assert grown_bytes(2_000, 2_000) == 0
+    assert grown_bytes(None, 5_000) is None
+    assert grown_bytes(5_000, None) is None
     # Somebody else gave memory back meanwhile: the difference says nothing.
-    assert difference(5_000, 2_000) is None
+    assert grown_bytes(5_000, 2_000) is None
