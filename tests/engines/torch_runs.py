@@ -26,6 +26,12 @@ import importlib.util, json, os, sys, traceback, warnings
 import numpy
 import torch
 
+jobs = json.loads(sys.stdin.read())
+if any(job["compiles"] for job in jobs):
+    # Seconds of imports that each variant would pay for again.
+    import torch._dynamo
+    import torch._inductor.compile_fx
+
 warnings.simplefilter("error", RuntimeWarning)
 
 
@@ -47,7 +53,7 @@ def run(job):
         json.dump({"raw": raw, "names": list(outputs)}, stream)
 
 
-for job in json.loads(sys.stdin.read()):
+for job in jobs:
     child = os.fork()
     if child == 0:
         try:
@@ -122,7 +128,14 @@ def run_all(work: Path, *wanted: Job, wait: str = "passive") -> list[Ran]:
         size = int(context.recipe.get("batch") or 40)
         inputs = folder / "inputs.npz"
         np.savez(inputs, **{name: array[:size] for name, array in sample.inputs.items()})
-        jobs.append({"folder": str(folder), "source": str(sample.source), "inputs": str(inputs)})
+        jobs.append(
+            {
+                "folder": str(folder),
+                "source": str(sample.source),
+                "inputs": str(inputs),
+                "compiles": context.recipe.engine == "torch-compile",
+            }
+        )
     caches = {
         "TORCHINDUCTOR_CACHE_DIR": str(work / "caches"),
         # A pool of compilers imports torch once more for each variant; rows of studies have one.
