@@ -40,7 +40,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ).execute()
     # P72: what is saved stays small.
     assert len(nbformat.writes(notebook)) < 5_000_000
-    shown = [cell for cell in notebook.cells if "compare()" in cell.source]
-    assert shown
+    shown = [c for c in notebook.cells if "compare()" in c.source or ".profile(" in c.source]
+    assert len(shown) > 2
     for cell in shown:
         assert any("text/html" in output.get("data", {}) for output in cell.outputs)
