@@ -167,11 +167,20 @@ def _one_row(values: Any) -> Any:
     return pa.LargeListArray.from_arrays(offsets, pa.array(values))
 
 
+def _mapped(values: Any) -> Any:
+    """An array of numbers as it lies in the file; pyarrow's own way imports pandas for it."""
+    _, data = values.buffers()
+    kind = np.dtype(
+        {"float": "float32", "double": "float64"}.get(str(values.type), str(values.type))
+    )
+    if data is None:
+        return np.zeros(0, dtype=kind)
+    return np.frombuffer(data, dtype=kind, count=len(values), offset=values.offset * kind.itemsize)
+
+
 def _trace(columns: dict[str, Any], meta: _Meta, source: Source) -> Trace:
     arrays = {
-        name: values.to_numpy(zero_copy_only=True)
-        for name, values in columns.items()
-        if name not in ("names", "shapes")
+        name: _mapped(values) for name, values in columns.items() if name not in ("names", "shapes")
     }
     made: dict[str, Any] = {name: array for name, array in arrays.items() if "." not in name}
     for name in {name.partition(".")[0] for name in arrays if name.endswith(".rows")}:
