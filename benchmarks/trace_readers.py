@@ -41,6 +41,10 @@ def workbench(path: Path) -> Callable[[], Found]:
 
 def reopened(path: Path) -> Callable[[], Found]:
     """Ours, from what an earlier opening kept."""
+    # Imported when first needed, which is no part of the work here or of any other way.
+    import pyarrow  # noqa: F401
+    import xxhash  # noqa: F401
+
     from workbench.traces.opening import open_trace
     from workbench.traces.trace import Trace
 

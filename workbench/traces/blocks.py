@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
 _PIECE_BYTES = 64 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _WITH_GZIP_HEADER = 31

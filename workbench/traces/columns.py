@@ -23,6 +23,7 @@ from workbench.traces.trace import (
     Trace,
 )
 from workbench.traces.values import (
+    Growing,
     Numbering,
     as_text,
     real_numbers,
@@ -97,10 +98,10 @@ class Columns:
     """Takes events block by block; `trace` makes the Trace."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
-        self._memory: dict[str, list[NDArray[Any]]] = {name: [] for name in _MEMORY_COLUMNS}
-        self._sparse: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {
-            name: [] for name in _SPARSE_COLUMNS
+        self._columns = {name: Growing(kind) for name, kind in _COLUMNS.items()}
+        self._memory = {name: Growing(kind) for name, kind in _MEMORY_COLUMNS.items()}
+        self._sparse = {
+            name: (Growing(np.uint32), Growing(kind)) for name, kind in _SPARSE_COLUMNS.items()
         }
         self._num_rows = 0
         # By what the file writes, of whatever type.
@@ -174,8 +175,8 @@ class Columns:
             "ordinal": ordinals,
             "node": nodes,
         }
-        for name, kind in _COLUMNS.items():
-            self._parts[name].append(found[name].astype(kind))
+        for name, grown in self._columns.items():
+            grown.append(found[name])
         self._add_sparse("num_bytes", whole_numbers([a.num_bytes for a in arguments]))
         self._add_sparse("shape", self._operands.numbers(arguments, names, self._names))
         self._add_sparse("occupancy", real_numbers([a.occupancy for a in arguments]))
@@ -192,8 +193,9 @@ class Columns:
             known = (values != ABSENT) & (values.astype(kind) == values)
         rows = np.flatnonzero(known)
         if len(rows):
-            places = (rows + self._num_rows).astype(np.uint32)
-            self._sparse[name].append((places, values[rows].astype(kind)))
+            places, kept = self._sparse[name]
+            places.append(rows + self._num_rows)
+            kept.append(values[rows])
 
     def _numbers_of_code(self, arguments: list[Arguments]) -> NDArray[np.int64]:
         """What the hash of each event's generated code is numbered as among the names."""
@@ -258,15 +260,13 @@ class Columns:
             "allocated_bytes": whole_numbers([a.allocated for a in arguments]),
             "reserved_bytes": whole_numbers([a.reserved for a in arguments]),
         }
-        for name, kind in _MEMORY_COLUMNS.items():
-            self._memory[name].append(found[name].astype(kind))
+        for name, column in self._memory.items():
+            column.append(found[name])
 
     def trace(self, header: dict[str, Json], faults: Faults, source: Source | None = None) -> Trace:
         """Everything taken so far, with the file's other keys and where it was read from."""
-        columns: dict[str, Any] = {
-            name: _joined(self._parts[name], kind) for name, kind in _COLUMNS.items()
-        }
-        memory = {n: _joined(self._memory[n], kind) for n, kind in _MEMORY_COLUMNS.items()}
+        columns: dict[str, Any] = {name: one.taken() for name, one in self._columns.items()}
+        memory = {name: one.taken() for name, one in self._memory.items()}
         base_ns = whole_number(header.get("baseTimeNanoseconds")) or 0
         if abs(base_ns) > _LATEST_NS // 2:
             faults.notes.append(f"baseTimeNanoseconds is {base_ns}, which no clock shows: left out")
@@ -274,7 +274,10 @@ class Columns:
         columns["start_ns"] += base_ns
         memory["time_ns"] += base_ns
         node = columns.pop("node")
-        sparse: dict[str, Any] = {name: self._joined_sparse(name) for name in _SPARSE_COLUMNS}
+        sparse: dict[str, Any] = {
+            name: Sparse(rows=rows.taken(), values=values.taken())
+            for name, (rows, values) in self._sparse.items()
+        }
         shapes, sparse["shape"] = self._operands.texts(sparse["shape"])
         names, text_of = renumbered(self._names, as_text)
         lanes, lane_of = renumbered(self._lanes, _lane)
@@ -303,13 +306,6 @@ class Columns:
             source=source,
             header={key: value for key, value in header.items() if key != "deviceProperties"},
         )
-
-    def _joined_sparse(self, name: str) -> Sparse:
-        parts = self._sparse[name]
-        rows = _joined([rows for rows, _ in parts], np.uint32)
-        values = _joined([values for _, values in parts], _SPARSE_COLUMNS[name])
-        parts.clear()
-        return Sparse(rows=rows, values=values)
 
     def _by_name(
         self, category: NDArray[np.uint8], name: NDArray[np.int32], names: list[str]
@@ -342,13 +338,6 @@ def _signed_size(event: Event) -> int | None:
 
 def _lane(pair: tuple[Any, Any]) -> tuple[str, str]:
     return as_text(pair[0]), as_text(pair[1])
-
-
-def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    """The parts as one column; they are let go, so that no column is held twice."""
-    joined = np.concatenate(parts) if parts else np.zeros(0, dtype=kind)
-    parts.clear()
-    return joined
 
 
 def _devices(described: Json) -> tuple[DeviceProperties, ...]:

@@ -71,3 +71,29 @@ def whole_or_absent(value: Any) -> int:
 
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+_FIRST_ROWS = 1 << 20
+
+
+class Growing:
+    """A column that is appended to in place, so that no part of it is ever held twice."""
+
+    def __init__(self, kind: type[np.generic]) -> None:
+        # So large that the system maps it, and gives memory page by page as it is filled.
+        self._array: NDArray[Any] = np.empty(_FIRST_ROWS, dtype=kind)
+        self._num = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Add values, cast to the column's type."""
+        needed = self._num + len(values)
+        if needed > len(self._array):
+            # A large array is moved by its pages, not copied; no other holds this one.
+            self._array.resize(max(needed, self._num + self._num // 16), refcheck=False)
+        self._array[self._num : needed] = values
+        self._num = needed
+
+    def taken(self) -> NDArray[Any]:
+        """The column, as long as what was added; it is not added to afterwards."""
+        self._array.resize(self._num, refcheck=False)
+        return self._array
