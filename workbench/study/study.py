@@ -143,7 +143,10 @@ class Study:
         return suggest(context_of(host, prepared, self.model), num)
 
     def wait(self, *numbers: int, progress: bool = True) -> None:
-        """Wait until these rows, or all, have ended. Ctrl-C stops them and keeps the rows."""
+        """Wait until these rows, or all, have ended and the profiles asked for are made.
+
+        Ctrl-C stops them and keeps the rows.
+        """
         from workbench.run.client import Client
 
         waiting = list(numbers) or [row.number for row in self.variants()]
