@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from workbench.traces.numbers import nanoseconds, whole_number
+from workbench.traces.values import Growing
 
 
 def test_a_timestamp_of_today_is_exact() -> None:
@@ -75,3 +77,17 @@ def test_no_texts_give_no_numbers() -> None:
 )
 def test_identifiers_are_read_from_numbers_and_strings(value: object, expected: int | None) -> None:
     assert whole_number(value) == expected
+
+
+def test_a_column_grows_in_place_and_is_as_long_as_what_was_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workbench.traces.values._FIRST_ROWS", 5)
+    grown = Growing(np.int32)
+    parts = [np.arange(n, dtype=np.int64) + n for n in (3, 0, 4, 100, 1, 37)]
+    for part in parts:
+        grown.append(part)
+    found = grown.taken()
+    assert found.dtype == np.int32
+    assert found.tolist() == np.concatenate(parts).tolist()
+    assert Growing(np.float32).taken().tolist() == []
