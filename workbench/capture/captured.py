@@ -38,11 +38,6 @@ class Captured:
     recorded_call_s: float
     snapshot: Path | None = None
 
-    @property
-    def slowdown(self) -> float:
-        """How many times as long a call takes while it is recorded."""
-        return self.recorded_call_s / self.call_s
-
 
 def file_name(name: str, ending: str) -> str:
     """The name of a recording of a variant, made now."""
