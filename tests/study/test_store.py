@@ -151,6 +151,18 @@ def test_profiles_are_kept_in_order_and_go_with_no_update(full: Store) -> None:
         full.add_profile(99, first)
 
 
+@pytest.mark.parametrize(
+    ("call_s", "recorded_s"), [(0.0, 1.0), (-1.0, 1.0), (5e-324, 1.0), (1.0, 0.0)]
+)
+def test_a_profile_without_times_is_damaged(full: Store, call_s: float, recorded_s: float) -> None:
+    made = dataclasses.replace(
+        filled.profile("traces/a"), call_s=call_s, recorded_call_s=recorded_s
+    )
+    full.add_profile(2, made)
+    with pytest.raises(StudyError, match="profile of #2 holds no time"):
+        full.profiles(2)
+
+
 def test_a_recording_lies_in_the_studys_own_folder(full: Store) -> None:
     (full.folder / "traces").mkdir()
     (full.folder / "traces" / "here").write_bytes(b"x")

@@ -225,7 +225,8 @@ class StudyReader:
             ).fetchall()
         found = [decode(record, Profile) for (record,) in rows]
         for one in found:
-            if not all(0 < s < math.inf for s in (one.call_s, one.recorded_call_s, one.slowdown)):
+            seconds = (one.call_s, one.recorded_call_s)
+            if not all(0 < s < math.inf for s in seconds) or one.slowdown == math.inf:
                 raise StudyError(
                     f"the record of a profile of #{number} holds no time; it is damaged."
                 )
